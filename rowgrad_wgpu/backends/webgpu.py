@@ -1,0 +1,331 @@
+"""The WebGPU back end: WGSL through wgpu-py on Metal, Vulkan, DX12, and on OpenGL by name.
+
+A validation error inside `queue.submit` ends the process (wgpu-native #588), so what causes one cannot arise here: only
+private staging buffers are ever mapped, nothing is destroyed explicitly, nothing of size 0 is made or bound, and a
+command buffer is submitted where it is finished.
+"""
+
+import os
+import tempfile
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import wgpu
+import wgpu.backends.wgpu_native as native
+
+from ..contract import KERNELS, Kernel
+from ..device import Candidate, DeviceInfo, Missing, logger
+from ..errors import DeviceLost, DeviceTimeout, DeviceUnavailable, Error, OutOfMemory
+from ..plan import CELL_BYTES, DISPATCH_ELEMENTS, Dispatch, Limits, Plan, Variant
+from ..source import assemble_wgsl
+
+STAGING_BYTES: Final = 32 << 20
+"""Bytes of an upload or a download that are under way at once: wgpu keeps an upload's copy until a submission."""
+
+LEAST_BUFFER: Final = 32
+MOST_PIPELINES: Final = 512
+MOST_UNIFORMS: Final = 1024
+
+# WebGPU's own defaults: a shader that stays below them runs on every adapter.
+MOST_THREADS: Final = 256
+MOST_SHARED_BYTES: Final = 16 << 10
+MOST_GROUPS: Final = 65_535
+
+_APIS: Final = {"Vulkan": "vulkan", "Metal": "metal", "D3D12": "dx12", "OpenGL": "gl", "OpenGLES": "gl"}
+_KINDS: Final = {"DiscreteGPU": "discrete", "IntegratedGPU": "integrated", "CPU": "software"}
+
+_process: int | None = None
+
+
+def survey() -> tuple[list[Candidate], list[Missing]]:
+    """Every adapter, and the reason if there is none."""
+    adapters = _adapters()
+    if not adapters:
+        return [], [Missing("wgpu", "no Vulkan, Metal, DX12 or OpenGL driver answers")]
+    return [_candidate(adapter, adapters) for adapter in adapters], []
+
+
+def _adapters() -> list[Any]:
+    global _process
+    if _process is None:
+        _process = os.getpid()
+    elif _process != os.getpid():
+        raise DeviceUnavailable("wgpu was used before this process was forked and would hang: use 'spawn'")
+    with _quiet_runtime_folder():
+        return [one for one in wgpu.gpu.enumerate_adapters_sync() if one.info["backend_type"] in _APIS]
+
+
+@contextmanager
+def _quiet_runtime_folder() -> Iterator[None]:
+    """Mesa's EGL writes to stderr where XDG_RUNTIME_DIR is not set."""
+    if "XDG_RUNTIME_DIR" in os.environ or os.name == "nt":
+        yield
+        return
+    os.environ["XDG_RUNTIME_DIR"] = tempfile.gettempdir()
+    try:
+        yield
+    finally:
+        del os.environ["XDG_RUNTIME_DIR"]
+
+
+def _candidate(adapter: Any, adapters: list[Any]) -> Candidate:
+    info = adapter.info
+    api = _APIS[info["backend_type"]]
+    name = info["device"] or info["description"] or info["vendor"] or "unnamed adapter"
+    first = next(one for one in adapters if _APIS[one.info["backend_type"]] == api)
+    spec = f"wgpu:{api}" if first is adapter else f"wgpu:{name}"
+    kind = _KINDS.get(info["adapter_type"], "virtual")
+    return Candidate(DeviceInfo(spec, "webgpu", api, name, kind), lambda: WebGPUBackend(adapter, kind == "software"))
+
+
+class WebGPUBackend:
+    """A WebGPU device: commands are recorded into one encoder until they are submitted."""
+
+    shares_memory = False
+
+    def __init__(self, adapter: Any, software: bool) -> None:
+        with _translated("opening the adapter", DeviceUnavailable), _quiet_runtime_folder():
+            self._device = adapter.request_device_sync(label="rowgrad_wgpu", required_features=[], required_limits={})
+        self._adapter = adapter
+        known = self._device.limits
+        self.limits = Limits(
+            binding_bytes=int(known["max-storage-buffer-binding-size"]),
+            binding_alignment=int(known["min-storage-buffer-offset-alignment"]),
+            groups_per_dimension=min(int(known["max-compute-workgroups-per-dimension"]), MOST_GROUPS),
+            threads_per_group=min(int(known["max-compute-invocations-per-workgroup"]), MOST_THREADS),
+            shared_bytes=min(int(known["max-compute-workgroup-storage-size"]), MOST_SHARED_BYTES),
+            software=software,
+        )
+        self._buffer_bytes = int(known["max-buffer-size"])
+        self._layouts: dict[str, Any] = {}
+        self._pipelines: OrderedDict[Variant, Any] = OrderedDict()
+        self._uniforms: OrderedDict[bytes, Any] = OrderedDict()
+        self._encoder: Any = None
+        self._pass: Any = None
+        self._recorded = 0
+        self._unsubmitted_bytes = 0
+        self._staging: Any = None
+
+    def allocate(self, nbytes: int) -> Any:
+        """A storage buffer, whole cells long."""
+        size = max(LEAST_BUFFER, -(-nbytes // CELL_BYTES) * CELL_BYTES)
+        if size > self._buffer_bytes:
+            raise OutOfMemory(
+                f"expected an array of at most {self._buffer_bytes:,} bytes, this adapter's largest buffer,"
+                f" got {nbytes:,}: pass host arrays, which are streamed, or split the rows"
+            )
+        usage = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
+        return self._create_buffer(size, usage)
+
+    def write(self, buffer: Any, data: npt.NDArray[np.uint8]) -> None:
+        """Uploads in pieces, each handed over before the next."""
+        self.submit()
+        with _translated("writing a buffer"):
+            for start in range(0, data.nbytes, STAGING_BYTES):
+                piece = data[start : start + STAGING_BYTES]
+                if piece.nbytes % 4:
+                    piece = np.concatenate([piece, np.zeros(-piece.nbytes % 4, np.uint8)])
+                self._device.queue.write_buffer(buffer, start, piece)
+                self._unsubmitted_bytes += piece.nbytes
+                if self._unsubmitted_bytes >= STAGING_BYTES:
+                    self.wait(time.monotonic() + 600)
+
+    def read(self, buffer: Any, out: npt.NDArray[np.uint8], deadline: float) -> None:
+        """Downloads in pieces through a staging buffer."""
+        for start in range(0, out.nbytes, STAGING_BYTES):
+            piece = out[start : start + STAGING_BYTES]
+            size = -(-piece.nbytes // 4) * 4
+            staging = self._staging_buffer(size)
+            with _translated("reading a buffer"):
+                self._copy_encoder().copy_buffer_to_buffer(buffer, start, staging, 0, size)
+            self.submit()
+            self._map(staging, size, deadline)
+            with _translated("reading a buffer"):
+                piece[:] = np.frombuffer(staging.read_mapped(0, size, copy=False), np.uint8)[: piece.nbytes]
+                staging.unmap()
+
+    def launch(self, plan: Plan, buffers: Mapping[str, Any]) -> None:
+        """Records the dispatches; one that would make a submission too long for a watchdog sends it first."""
+        kernel = KERNELS[plan.variant.kernel]
+        pipeline = self._pipeline(plan.variant)
+        for dispatch in plan.dispatches:
+            if self._recorded and self._recorded + dispatch.elements > DISPATCH_ELEMENTS:
+                self.submit()
+            with _translated(f"launching {kernel.name}"):
+                self._record(kernel, pipeline, dispatch, buffers)
+            self._recorded += dispatch.elements
+
+    def submit(self) -> None:
+        """Ends the encoder, if there is one, and submits it."""
+        encoder, compute_pass = self._encoder, self._pass
+        self._encoder = self._pass = None
+        self._recorded = 0
+        if encoder is None:
+            return
+        with _translated("submitting"):
+            if compute_pass is not None:
+                compute_pass.end()
+            self._device.queue.submit([encoder.finish()])
+        self._unsubmitted_bytes = 0
+
+    def wait(self, deadline: float) -> None:
+        """Reads four bytes back: wgpu 0.32's `on_submitted_work_done` raises."""
+        staging = self._staging_buffer(CELL_BYTES)
+        with _translated("waiting"):
+            self._copy_encoder().clear_buffer(staging)
+        self.submit()
+        self._map(staging, CELL_BYTES, deadline)
+        with _translated("waiting"):
+            staging.unmap()
+
+    def describe(self) -> dict[str, Any]:
+        """The adapter's limits and features that matter."""
+        features = ("shader-f16", "subgroup", "timestamp-query")
+        return {
+            "adapter": self._adapter.summary,
+            "driver": self._adapter.info["description"],
+            "wgpu": wgpu.__version__,
+            "wgpu_native": ".".join(map(str, native.lib_version_info)),
+            "max_buffer_bytes": self._buffer_bytes,
+            "max_binding_bytes": self.limits.binding_bytes,
+            "binding_alignment": self.limits.binding_alignment,
+            "features": sorted(name for name in features if name in self._adapter.features),
+        }
+
+    def close(self) -> None:
+        """Drops every reference: explicit destruction could end the process if work were pending."""
+        self._encoder = self._pass = self._staging = None
+        self._pipelines.clear()
+        self._uniforms.clear()
+        self._layouts.clear()
+        self._device = None
+
+    def _create_buffer(self, size: int, usage: int) -> Any:
+        try:
+            return self._device.create_buffer(size=size, usage=usage)
+        except (wgpu.GPUError, MemoryError) as error:
+            if isinstance(error, MemoryError) or "memory" in str(error).lower():
+                raise OutOfMemory(f"the device has no room for {size:,} bytes: free Arrays or use fewer rows") from error
+            raise _translation("allocating", error, Error) from error
+
+    def _pipeline(self, variant: Variant) -> Any:
+        pipeline = self._pipelines.get(variant)
+        if pipeline is None:
+            with _translated(f"compiling {variant}"):
+                pipeline = self._compile(variant)
+            self._pipelines[variant] = pipeline
+            if len(self._pipelines) > MOST_PIPELINES:
+                self._pipelines.popitem(last=False)
+        return pipeline
+
+    def _compile(self, variant: Variant) -> Any:
+        module = self._device.create_shader_module(label=variant.kernel, code=assemble_wgsl(variant))
+        layout = self._device.create_pipeline_layout(bind_group_layouts=[self._layout(KERNELS[variant.kernel])])
+        return self._device.create_compute_pipeline(
+            label=variant.kernel, layout=layout, compute={"module": module, "entry_point": variant.kernel}
+        )
+
+    def _layout(self, kernel: Kernel) -> Any:
+        if kernel.name not in self._layouts:
+            kinds = ["storage" if buffer.written else "read-only-storage" for buffer in kernel.buffers] + ["uniform"]
+            entries = [
+                {"binding": index, "visibility": wgpu.ShaderStage.COMPUTE, "buffer": {"type": kind}}
+                for index, kind in enumerate(kinds)
+            ]
+            self._layouts[kernel.name] = self._device.create_bind_group_layout(entries=entries)
+        return self._layouts[kernel.name]
+
+    def _record(self, kernel: Kernel, pipeline: Any, dispatch: Dispatch, buffers: Mapping[str, Any]) -> None:
+        resources = [self._resource(buffers[one.name], dispatch, one.name) for one in kernel.buffers]
+        uniform = self._uniform(dispatch.fields)
+        resources.append({"buffer": uniform, "offset": 0, "size": uniform.size})
+        group = self._device.create_bind_group(
+            layout=self._layout(kernel),
+            entries=[{"binding": index, "resource": resource} for index, resource in enumerate(resources)],
+        )
+        if self._pass is None:
+            self._encoder = self._encoder or self._device.create_command_encoder()
+            self._pass = self._encoder.begin_compute_pass()
+        self._pass.set_pipeline(pipeline)
+        self._pass.set_bind_group(0, group)
+        self._pass.dispatch_workgroups(*dispatch.grid)
+
+    def _resource(self, buffer: Any, dispatch: Dispatch, name: str) -> dict[str, Any]:
+        part = dispatch.slices[name]
+        return {"buffer": buffer, "offset": part.offset, "size": min(part.nbytes, buffer.size - part.offset)}
+
+    def _uniform(self, fields: tuple[int, ...]) -> Any:
+        data = np.zeros(-(-len(fields) // 4) * 4, np.uint32)
+        data[: len(fields)] = fields
+        key = data.tobytes()
+        uniform = self._uniforms.get(key)
+        if uniform is None:
+            uniform = self._device.create_buffer_with_data(data=data, usage=wgpu.BufferUsage.UNIFORM)
+            self._uniforms[key] = uniform
+            if len(self._uniforms) > MOST_UNIFORMS:
+                self._uniforms.popitem(last=False)
+        return uniform
+
+    def _copy_encoder(self) -> Any:
+        """The encoder, its compute pass ended: copies lie outside of passes."""
+        if self._pass is not None:
+            self._pass.end()
+            self._pass = None
+        self._encoder = self._encoder or self._device.create_command_encoder()
+        return self._encoder
+
+    def _staging_buffer(self, size: int) -> Any:
+        if self._staging is None or self._staging.size < size:
+            usage = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
+            self._staging = self._create_buffer(1 << (max(size, LEAST_BUFFER) - 1).bit_length(), usage)
+        return self._staging
+
+    def _map(self, staging: Any, size: int, deadline: float) -> None:
+        """Maps for reading; a buffer whose mapping does not come in time is left behind, never bound again.
+
+        wgpu's own waits have no limit, so another thread waits: this one keeps the deadline and hears Ctrl-C.
+        """
+        failures: list[Exception] = []
+
+        def wait() -> None:
+            try:
+                staging.map_sync(wgpu.MapMode.READ, 0, size)
+            except Exception as error:
+                failures.append(error)
+
+        waiter = threading.Thread(target=wait, name="rowgrad_wgpu waiter", daemon=True)
+        self._staging, kept = None, staging
+        waiter.start()
+        waiter.join(max(0.0, deadline - time.monotonic()))
+        if waiter.is_alive():
+            raise DeviceTimeout("the device did not finish in the time given: wait longer or launch less at once")
+        if failures:
+            raise DeviceLost(f"the device stopped while it was waited for ({failures[0]}): open a new one")
+        self._staging = kept
+
+
+@contextmanager
+def _translated(action: str, default: type[Error] = Error) -> Iterator[None]:
+    """Turns what wgpu raises into this package's errors."""
+    try:
+        yield
+    except Error:
+        raise
+    except Exception as error:
+        raise _translation(action, error, default) from error
+
+
+def _translation(action: str, error: Exception, default: type[Error]) -> Error:
+    text = f"{action}: {type(error).__name__}: {error}"
+    logger.debug("wgpu failed: %s", text)
+    if isinstance(error, MemoryError) or "not enough memory" in text.lower():
+        return OutOfMemory(text)
+    if "lost" in text.lower():
+        return DeviceLost(f"{text}; open a new Device")
+    return default(text)

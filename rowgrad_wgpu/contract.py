@@ -1,0 +1,170 @@
+"""The contract: storage types, one record per kernel, the chunk rule.
+
+A record names every buffer of a kernel with its axes, its element type and whether it is written.
+The facade checks and allocates from it, every back end binds from it, and the tests hold the shader
+texts to it, so this file is the only place where a buffer layout is written down in Python.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+import ml_dtypes
+import numpy as np
+
+from .errors import DTypeError
+
+Axis = str | int
+"""A named length (`rows`, `d`, `chunks`) or a fixed one."""
+
+STORAGE: Final[Mapping[str, np.dtype]] = MappingProxyType(
+    {
+        "float32": np.dtype(np.float32),
+        "float16": np.dtype(np.float16),
+        "bfloat16": np.dtype(ml_dtypes.bfloat16),
+    }
+)
+"""The storage types F by name; arithmetic and sums are float32 whatever F is."""
+
+CHUNK_ROWS: Final = 64
+MOST_CHUNKS: Final = 256
+
+
+def storage_name(dtype: object) -> str:
+    """The name of a storage type: `float32`, `float16` or `bfloat16`.
+
+    **Raises:** `DTypeError` for any other dtype, by name.
+    """
+    try:
+        wanted = np.dtype(dtype)  # type: ignore[call-overload]
+    except TypeError as error:
+        raise DTypeError(f"expected a NumPy dtype, got {dtype!r}") from error
+    for name, known in STORAGE.items():
+        if wanted == known and wanted.isnative:
+            return name
+    raise DTypeError(
+        f"expected float32, float16 or bfloat16 (ml_dtypes.bfloat16) in native byte order, got {wanted};"
+        " convert with .astype() first, nothing is cast silently"
+    )
+
+
+def chunk_count(rows: int) -> int:
+    """How many partial rows the parameter gradients of `rows` rows have: clamp(⌈rows / 64⌉, 1, 256).
+
+    The rule depends on the rows alone, never on the device, so the order of every sum is the same everywhere.
+    """
+    return min(max(-(-rows // CHUNK_ROWS), 1), MOST_CHUNKS)
+
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A buffer of a kernel: its name, axes, element type and access.
+
+    `element` is `F` (the storage type), `A` (alpha's: F or float32) or `float32`.
+    """
+
+    name: str
+    axes: tuple[Axis, ...]
+    element: str
+    written: bool = False
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel's record.
+
+    `meta` are the uint32 fields of the contract; `window` the fields that follow them where a back end can bind
+    only a part of an array at a time: which rows or chunks it holds, and at which element of the bindings they begin.
+    """
+
+    name: str
+    summary: str
+    buffers: tuple[Buffer, ...]
+    meta: tuple[str, ...]
+    window: tuple[str, ...]
+    parts: tuple[str, ...]
+
+    @property
+    def inputs(self) -> tuple[Buffer, ...]:
+        """The buffers that are only read."""
+        return tuple(buffer for buffer in self.buffers if not buffer.written)
+
+    @property
+    def outputs(self) -> tuple[Buffer, ...]:
+        """The buffers that are written."""
+        return tuple(buffer for buffer in self.buffers if buffer.written)
+
+
+_ROWS: Final = ("rows", "d")
+
+_RECORDS: Final = (
+    Kernel(
+        name="softmax_back",
+        summary="dx = y (dy − ⟨dy, y⟩) per row",
+        buffers=(
+            Buffer("y", _ROWS, "F"),
+            Buffer("dy", _ROWS, "F"),
+            Buffer("dx", _ROWS, "F", written=True),
+        ),
+        meta=("d",),
+        window=("row_count", "origin"),
+        parts=("row", "team", "store"),
+    ),
+    Kernel(
+        name="layer_norm_back",
+        summary="dx = r (u − mean(u) − x̂ mean(u x̂)) per row, and the row's (μ, r)",
+        buffers=(
+            Buffer("x", _ROWS, "F"),
+            Buffer("dy", _ROWS, "F"),
+            Buffer("alpha", ("d",), "A"),
+            Buffer("eps", (1,), "float32"),
+            Buffer("dx", _ROWS, "F", written=True),
+            Buffer("stats", ("rows", 2), "float32", written=True),
+        ),
+        meta=("d",),
+        window=("row_count", "origin", "stats_origin"),
+        parts=("row", "team", "statistics", "alpha", "store"),
+    ),
+    Kernel(
+        name="layer_norm_stats",
+        summary="the row's (μ, r) alone, for when dx is not wanted",
+        buffers=(
+            Buffer("x", _ROWS, "F"),
+            Buffer("eps", (1,), "float32"),
+            Buffer("stats", ("rows", 2), "float32", written=True),
+        ),
+        meta=("d",),
+        window=("row_count", "origin", "stats_origin"),
+        parts=("row", "team", "statistics"),
+    ),
+    Kernel(
+        name="layer_norm_params",
+        summary="per chunk of rows and column, Σ dy x̂ and Σ dy",
+        buffers=(
+            Buffer("x", _ROWS, "F"),
+            Buffer("dy", _ROWS, "F"),
+            Buffer("stats", ("rows", 2), "float32"),
+            Buffer("partial", ("chunks", 2, "d"), "float32", written=True),
+        ),
+        meta=("rows", "d", "per"),
+        window=("first_row", "row_count", "first_chunk", "chunk_count", "origin", "stats_origin", "partial_origin"),
+        parts=("columns",),
+    ),
+    Kernel(
+        name="sum_partials",
+        summary="dα and dβ, the partials summed in chunk order",
+        buffers=(
+            Buffer("partial", ("chunks", 2, "d"), "float32"),
+            Buffer("dalpha", ("d",), "float32", written=True),
+            Buffer("dbeta", ("d",), "float32", written=True),
+        ),
+        meta=("d",),
+        window=("first_chunk", "chunk_count", "partial_origin"),
+        parts=(),
+    ),
+)
+
+KERNELS: Final[Mapping[str, Kernel]] = MappingProxyType({kernel.name: kernel for kernel in _RECORDS})
+"""Every kernel's record by its name."""

@@ -1,0 +1,590 @@
+"""The device facade: `Device`, `Array`, `devices()`; everything about buffers is checked here, from the records.
+
+A back end is a module of `backends` with a `survey()` of what it can open; it is imported when it is asked for.
+"""
+
+import importlib
+import logging
+import math
+import operator
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from . import reference
+from .contract import KERNELS, STORAGE, Buffer, Kernel, chunk_count, storage_name
+from .errors import DeviceLost, DeviceTimeout, DeviceUnavailable, DTypeError, Error, ShapeError
+from .plan import Extent, Limits, Plan, kernel_named, plan_launch
+
+logger = logging.getLogger("rowgrad_wgpu")
+
+AnyArray = npt.NDArray[Any]
+
+BACKENDS: Final = ("cuda", "webgpu", "cpu")
+WAIT_SECONDS: Final = 600.0
+"""The deadline of every wait that is not given one."""
+
+_KIND_RANK: Final = {"discrete": 0, "integrated": 1, "virtual": 2, "software": 3, "cpu": 4}
+_API_RANK: Final = {"cuda": 0, "rocm": 0, "metal": 1, "vulkan": 1, "dx12": 2, "numpy": 3, "gl": 9}
+
+
+@dataclass(frozen=True)
+class DeviceInfo:
+    """What a device is.
+
+    - `spec`: the text that opens it, as in `Device(spec)`.
+    - `backend`: `webgpu`, `cuda` or `cpu`; `api`: `metal`, `vulkan`, `dx12`, `gl`, `cuda`, `rocm` or `numpy`.
+    - `name`: what the driver calls it.
+    - `kind`: `discrete`, `integrated`, `virtual`, `software` or `cpu`.
+    """
+
+    spec: str
+    backend: str
+    api: str
+    name: str
+    kind: str
+
+
+class Backend(Protocol):
+    """What a back end does. A buffer is whatever `allocate` gives; nothing else looks into it.
+
+    `shares_memory` says that a buffer may be a NumPy array of bytes of the host's own.
+    """
+
+    limits: Limits
+    shares_memory: bool
+
+    def allocate(self, nbytes: int) -> Any:
+        """A new buffer of at least `nbytes` > 0 bytes. **Raises:** `OutOfMemory`."""
+
+    def write(self, buffer: Any, data: npt.NDArray[np.uint8]) -> None:
+        """Copies `data` to the beginning of `buffer`; `data` may be changed afterwards."""
+
+    def read(self, buffer: Any, out: npt.NDArray[np.uint8], deadline: float) -> None:
+        """Waits for what has been launched and copies the beginning of `buffer` to `out`."""
+
+    def launch(self, plan: Plan, buffers: Mapping[str, Any]) -> None:
+        """Records the dispatches of `plan`, in order after all earlier ones."""
+
+    def submit(self) -> None:
+        """Sends what has been recorded to the device."""
+
+    def wait(self, deadline: float) -> None:
+        """Returns when all that was submitted is done. **Raises:** `DeviceTimeout` past `time.monotonic()` = `deadline`."""
+
+    def describe(self) -> dict[str, Any]:
+        """Limits and features that matter, for `rowgrad info`."""
+
+    def close(self) -> None:
+        """Lets go of the device and all it holds."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A device that could be opened, and how."""
+
+    info: DeviceInfo
+    open: Callable[[], Backend]
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A device that could not be opened, and why."""
+
+    spec: str
+    reason: str
+
+
+def survey() -> tuple[list[Candidate], list[Missing]]:
+    """Every device that could be opened here, best first, and why each other one could not."""
+    candidates: list[Candidate] = []
+    missing: list[Missing] = []
+    for name in BACKENDS:
+        found, absent = _survey_backend(name)
+        candidates += found
+        missing += absent
+    candidates.sort(key=_rank)
+    return candidates, missing
+
+
+def devices() -> list[DeviceInfo]:
+    """Every device that could be opened here, best first. Never raises, never prints."""
+    return [candidate.info for candidate in survey()[0]]
+
+
+def _survey_backend(name: str) -> tuple[list[Candidate], list[Missing]]:
+    try:
+        module = importlib.import_module(f"{__package__}.backends.{name}")
+        found: tuple[list[Candidate], list[Missing]] = module.survey()
+    except Exception as error:  # a broken driver or package must not hide the other devices
+        return [], [Missing(name, f"{type(error).__name__}: {error}")]
+    return found
+
+
+def _rank(candidate: Candidate) -> tuple[bool, int, int, int]:
+    info = candidate.info
+    return (
+        info.api == "gl",
+        _KIND_RANK.get(info.kind, 2),
+        0 if info.backend == "cuda" else 1,
+        _API_RANK.get(info.api, 5),
+    )
+
+
+class Device:
+    """A device, opened.
+
+    **Arguments:**
+
+    - `spec`: `auto`, or the environment's `ROWGRAD_DEVICE` if that is set; `wgpu`; `wgpu:metal`, `wgpu:vulkan`,
+      `wgpu:dx12`, `wgpu:gl`; `wgpu:` and a part of the adapter's name; `cuda`, `cuda:1`, `rocm`, `rocm:1`; `cpu`.
+
+    `auto` takes a GPU through CuPy, else a hardware adapter (discrete before integrated), else a software adapter, else
+    the CPU; the last two log one warning on `rowgrad_wgpu`. OpenGL is taken by name only. A device that computes
+    wrongly is refused. A context manager: leaving it closes the device.
+
+    **Raises:** `DeviceUnavailable`, which says what was tried and what is missing.
+    """
+
+    def __init__(self, spec: str = "auto") -> None:
+        if not isinstance(spec, str):
+            raise DTypeError(f"expected a device spec such as 'auto', 'wgpu' or 'cpu', got {type(spec).__name__}")
+        wanted = spec
+        if wanted == "auto":
+            wanted = os.environ.get("ROWGRAD_DEVICE", "").strip() or "auto"
+        self._info, self._backend = _open(wanted)
+        self._lock = threading.RLock()
+        self._batches = 0
+        self._process = os.getpid()
+        self._plans: dict[tuple[str, str, str, Extent], Plan] = {}
+        self._constants: dict[tuple[str, int, float], Array] = {}
+        self._closed = False
+
+    @property
+    def info(self) -> DeviceInfo:
+        """What the device is."""
+        return self._info
+
+    @property
+    def limits(self) -> Limits:
+        """The limits that launches are planned within."""
+        return self._backend.limits
+
+    def describe(self) -> dict[str, Any]:
+        """Limits and features that matter, by name."""
+        self._ready()
+        return self._backend.describe()
+
+    def __repr__(self) -> str:
+        return f"<Device {self._info.spec!r}: {self._info.name}{', closed' if self._closed else ''}>"
+
+    def __enter__(self) -> "Device":
+        self._ready()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Lets go of the device; its Arrays can no longer be used. A second call does nothing."""
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                self._plans.clear()
+                self._constants.clear()
+                if os.getpid() == self._process:
+                    self._backend.close()
+
+    def asarray(self, array: "npt.ArrayLike | Array") -> "Array":
+        """A copy of a NumPy array on the device; an `Array` of this device is returned as it is.
+
+        **Raises:** `DTypeError` for a dtype other than float32, float16, bfloat16; `OutOfMemory`.
+        """
+        if isinstance(array, Array):
+            self._own("array", array)
+            return array
+        host = np.asarray(array)
+        made = self.empty(host.shape, host.dtype)
+        made._write(host)
+        return made
+
+    def empty(self, shape: int | Sequence[int], dtype: npt.DTypeLike) -> "Array":
+        """A new `Array` whose contents are not set.
+
+        **Raises:** `DTypeError`, `ShapeError` for a negative length, `OutOfMemory`.
+        """
+        name = storage_name(dtype)
+        lengths = _lengths(shape)
+        with self._lock:
+            self._ready()
+            nbytes = math.prod(lengths) * STORAGE[name].itemsize
+            buffer = self._backend.allocate(nbytes) if nbytes else None
+        return Array(self, lengths, STORAGE[name], buffer)
+
+    def synchronize(self, timeout: float | None = None) -> None:
+        """Waits until all launches are done, `timeout` seconds at most.
+
+        **Raises:** `DeviceTimeout` past it, `DeviceLost` if the device is gone.
+        """
+        deadline = _deadline(timeout)
+        with self._lock:
+            self._ready()
+            self._backend.submit()
+            self._backend.wait(deadline)
+
+    @contextmanager
+    def batch(self) -> Iterator[None]:
+        """Launches inside go out in as few submissions as the watchdogs allow; batches may be nested."""
+        with self._lock:
+            self._ready()
+            self._batches += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._batches -= 1
+                if not self._batches and not self._closed:
+                    self._backend.submit()
+
+    def launch(self, kernel: str, **buffers: "Array") -> None:
+        """Runs a kernel on Arrays, its buffers by their names in the contract.
+
+        Leading dimensions are free: rows are whatever lies before the axes a buffer ends with. `layer_norm_params` and
+        `sum_partials` take the number of chunks from `partial`'s shape. Returns without waiting.
+
+        **Raises:** `ShapeError`, `DTypeError`, `OutOfMemory`, `DeviceLost`.
+        """
+        record = kernel_named(kernel)
+        _check_names(record, buffers)
+        for name, array in buffers.items():
+            if not isinstance(array, Array):
+                raise DTypeError(f"[{kernel}] expected {name} to be an Array of this device, got {type(array).__name__}")
+            self._own(f"[{kernel}] {name}", array)
+        storage, alpha = _storage_of(record, buffers)
+        rows, d, chunks = _axes_of(record, buffers)
+        _check_aliases(record, buffers)
+        self._run(record, buffers, storage, alpha, Extent(rows, d, chunks, 0, rows))
+
+    def _run(
+        self, record: Kernel, buffers: Mapping[str, "Array"], storage: str, alpha: str, extent: Extent
+    ) -> None:
+        """Launches over `extent`; the buffers hold at least its rows, and have been checked."""
+        with self._lock:
+            self._ready()
+            plan = self._plan(record, storage, alpha, extent)
+            if plan.dispatches:
+                self._backend.launch(plan, {name: array._buffer for name, array in buffers.items()})
+                if not self._batches:
+                    self._backend.submit()
+
+    def _plan(self, record: Kernel, storage: str, alpha: str, extent: Extent) -> Plan:
+        key = (record.name, storage, alpha, extent)
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = plan_launch(record, storage, alpha, extent, self._backend.limits)
+            if len(self._plans) >= 256:
+                self._plans.clear()
+            self._plans[key] = plan
+        return plan
+
+    def _constant(self, storage: str, length: int, value: float) -> "Array":
+        """An Array of one value, kept for the next call."""
+        key = (storage, length, value)
+        with self._lock:
+            array = self._constants.get(key)
+            if array is None:
+                array = self.asarray(np.full(length, value, STORAGE[storage]))
+                if len(self._constants) >= 16:
+                    self._constants.clear()
+                self._constants[key] = array
+        return array
+
+    def _lend(self, host: AnyArray) -> "Array | None":
+        """An Array over the memory of `host` itself, where the back end can and `host` is dense; else None."""
+        if self._backend.shares_memory and host.flags.c_contiguous and host.size:
+            return Array(self, host.shape, host.dtype, host.reshape(-1).view(np.uint8))
+        return None
+
+    def _own(self, what: str, array: "Array") -> None:
+        if array.device is not self:
+            raise DTypeError(f"{what}: expected an Array of {self!r}, got one of {array.device!r}")
+        array._alive()
+
+    def _ready(self) -> None:
+        if self._closed:
+            raise DeviceLost(f"expected an open device, got {self!r}: open a new one")
+        if os.getpid() != self._process:
+            raise DeviceLost(
+                "expected the process that opened the device, got a forked child: GPU drivers do not survive a fork;"
+                " use multiprocessing's 'spawn' and open the device in the child"
+            )
+
+
+class Array:
+    """A dense array in a device's memory.
+
+    Read it back with `.numpy()` or `np.asarray(array)`, which wait for the launches before them.
+    """
+
+    __slots__ = ("_buffer", "_freed", "device", "dtype", "shape")
+
+    def __init__(self, device: Device, shape: tuple[int, ...], dtype: np.dtype, buffer: Any) -> None:
+        self.device: Final = device
+        self.shape: Final = shape
+        self.dtype: Final = dtype
+        self._buffer = buffer
+        self._freed = False
+
+    @property
+    def ndim(self) -> int:
+        """How many axes the array has."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """How many elements the array has."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes the elements take."""
+        return self.size * self.dtype.itemsize
+
+    def __repr__(self) -> str:
+        state = ", freed" if self._freed else ""
+        return f"<Array {self.shape} {self.dtype} on {self.device.info.spec!r}{state}>"
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise ShapeError("expected an Array with an axis, got one of shape ()")
+        return self.shape[0]
+
+    def numpy(self, timeout: float | None = None) -> AnyArray:
+        """The contents as a new NumPy array; waits `timeout` seconds at most.
+
+        **Raises:** `DeviceTimeout`, `DeviceLost`.
+        """
+        out = np.empty(self.shape, self.dtype)
+        self._read(out, timeout)
+        return out
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> AnyArray:
+        if copy is False:
+            raise ShapeError("expected copy=None or True: an Array lies in the device's memory and has to be copied")
+        host = self.numpy()
+        return host if dtype is None else host.astype(dtype)
+
+    def free(self) -> None:
+        """Lets go of the memory now; the Array can no longer be used. A second call does nothing."""
+        self._buffer = None
+        self._freed = True
+
+    def _alive(self) -> None:
+        self.device._ready()
+        if self._freed:
+            raise ShapeError(f"expected an Array that holds its memory, got {self!r}")
+
+    def _write(self, host: AnyArray) -> None:
+        """Copies `host`, of at most this size and of this dtype, to the beginning."""
+        if not host.size:
+            return
+        data = np.ascontiguousarray(host).reshape(-1).view(np.uint8)
+        with self.device._lock:
+            self._alive()
+            self.device._backend.write(self._buffer, data)
+
+    def _read(self, out: AnyArray, timeout: float | None = None) -> None:
+        """Copies the beginning to `out`, a dense array of this dtype."""
+        deadline = _deadline(timeout)
+        with self.device._lock:
+            self._alive()
+            if out.size:
+                self.device._backend.read(self._buffer, out.reshape(-1).view(np.uint8), deadline)
+
+
+def _deadline(timeout: float | None) -> float:
+    if timeout is None:
+        return time.monotonic() + WAIT_SECONDS
+    if not isinstance(timeout, (int, float)):
+        raise DTypeError(f"expected a timeout in seconds, got {type(timeout).__name__}")
+    if not timeout >= 0:
+        raise ShapeError(f"expected a timeout of 0 seconds or more, got {timeout}")
+    return time.monotonic() + timeout
+
+
+def _lengths(shape: int | Sequence[int]) -> tuple[int, ...]:
+    try:
+        lengths = (operator.index(shape),) if not isinstance(shape, Sequence) else tuple(map(operator.index, shape))
+    except TypeError as error:
+        raise DTypeError(f"expected a shape, an int or a tuple of ints, got {shape!r}") from error
+    if any(length < 0 for length in lengths):
+        raise ShapeError(f"expected lengths of 0 or more, got {lengths}")
+    return lengths
+
+
+def _check_names(record: Kernel, buffers: Mapping[str, object]) -> None:
+    wanted = [buffer.name for buffer in record.buffers]
+    if sorted(wanted) != sorted(buffers):
+        raise DTypeError(f"[{record.name}] expected the buffers {', '.join(wanted)}, got {', '.join(buffers) or 'none'}")
+
+
+def _storage_of(record: Kernel, buffers: Mapping[str, Array]) -> tuple[str, str]:
+    """The names of F and of alpha's type; checks every dtype."""
+    named = {buffer.name: storage_name(buffers[buffer.name].dtype) for buffer in record.buffers}
+    first = next((buffer.name for buffer in record.buffers if buffer.element == "F"), None)
+    storage = named[first] if first else "float32"
+    allowed = {"F": (storage,), "A": (storage, "float32"), "float32": ("float32",)}
+    for buffer in record.buffers:
+        if named[buffer.name] not in allowed[buffer.element]:
+            raise DTypeError(
+                f"[{record.name}] expected {buffer.name} in {' or '.join(dict.fromkeys(allowed[buffer.element]))},"
+                f" got {named[buffer.name]}"
+            )
+    return storage, named.get("alpha", storage)
+
+
+def _axes_of(record: Kernel, buffers: Mapping[str, Array]) -> tuple[int, int, int]:
+    """rows, d and chunks; checks every shape."""
+    lengths: dict[str, int] = {}
+    for buffer in record.buffers:
+        shape = buffers[buffer.name].shape
+        for axis, length in zip(buffer.axes, _collapsed(record, buffer, shape), strict=True):
+            if lengths.setdefault(str(axis), length) != length or (isinstance(axis, int) and axis != length):
+                raise ShapeError(
+                    f"[{record.name}] expected {buffer.name} of shape {_axes_text(buffer, lengths)}, got {shape}"
+                )
+    rows, d = lengths.get("rows", 0), lengths["d"]
+    if d == 0:
+        raise ShapeError(f"[{record.name}] expected d of at least 1, got 0")
+    chunks = lengths.get("chunks", chunk_count(rows))
+    if chunks == 0:
+        raise ShapeError(f"[{record.name}] expected at least 1 chunk, got 0")
+    return rows, d, chunks
+
+
+def _collapsed(record: Kernel, buffer: Buffer, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """`shape` with the leading dimensions multiplied into the rows."""
+    tail = len(buffer.axes) - 1
+    if buffer.axes[0] == "rows" and len(shape) >= tail:
+        lead = shape[: len(shape) - tail]
+        return (math.prod(lead), *shape[len(shape) - tail :])
+    if len(shape) != len(buffer.axes):
+        raise ShapeError(f"[{record.name}] expected {buffer.name} with axes {_axes_text(buffer, {})}, got {shape}")
+    return shape
+
+
+def _axes_text(buffer: Buffer, lengths: Mapping[str, int]) -> str:
+    return "(" + ", ".join(str(lengths.get(str(axis), axis)) for axis in buffer.axes) + ",)"
+
+
+def _check_aliases(record: Kernel, buffers: Mapping[str, Array]) -> None:
+    for output in record.outputs:
+        for name, array in buffers.items():
+            if name != output.name and array._buffer is not None and array._buffer is buffers[output.name]._buffer:
+                raise ShapeError(f"[{record.name}] expected {output.name} apart from {name}, got the same Array")
+
+
+def _open(spec: str) -> tuple[DeviceInfo, Backend]:
+    matching, missing = _matching(spec)
+    failures = [f"{entry.spec}: {entry.reason}" for entry in missing]
+    for candidate in matching:
+        try:
+            backend = candidate.open()
+            _self_test(candidate.info, backend)
+        except Error as error:
+            failures.append(f"{candidate.info.spec} ({candidate.info.name}): {error}")
+            continue
+        if spec == "auto":
+            _warn_of_fallback(candidate.info, failures)
+        return candidate.info, backend
+    raise DeviceUnavailable(_unavailable_text(spec, failures))
+
+
+def _matching(spec: str) -> tuple[list[Candidate], list[Missing]]:
+    """The candidates that `spec` names, best first, and what stood in the way of others."""
+    family, _, rest = spec.partition(":")
+    backends = {"auto": BACKENDS, "wgpu": ("webgpu",), "cuda": ("cuda",), "rocm": ("cuda",), "cpu": ("cpu",)}
+    if family not in backends or (rest and family in ("auto", "cpu")):
+        raise DeviceUnavailable(
+            "expected 'auto', 'wgpu', 'wgpu:metal|vulkan|dx12|gl', 'wgpu:<part of the adapter's name>', 'cuda[:n]',"
+            f" 'rocm[:n]' or 'cpu', got {spec!r}"
+        )
+    candidates: list[Candidate] = []
+    missing: list[Missing] = []
+    for name in backends[family]:
+        found, absent = _survey_backend(name)
+        candidates += found
+        missing += absent
+    return sorted(filter(lambda one: _named(one.info, family, rest), candidates), key=_rank), missing
+
+
+def _named(info: DeviceInfo, family: str, rest: str) -> bool:
+    if family == "auto":
+        return info.api != "gl"
+    if family in ("cuda", "rocm"):
+        return info.api == family and (not rest or info.spec == f"{family}:{rest}")
+    if family == "cpu":
+        return True
+    if rest.lower() in ("metal", "vulkan", "dx12", "gl"):
+        return info.api == rest.lower()
+    return info.api != "gl" and rest.lower() in info.name.lower()
+
+
+def _warn_of_fallback(info: DeviceInfo, failures: list[str]) -> None:
+    if info.kind in ("software", "cpu"):
+        reasons = f" ({'; '.join(failures)})" if failures else ""
+        logger.warning("no GPU answers: using %s, %s, which computes on the CPU%s", info.spec, info.name, reasons)
+
+
+def _unavailable_text(spec: str, failures: list[str]) -> str:
+    seen = [f"{info.spec} ({info.name})" for info in devices()]
+    tried = "; ".join(failures) or "nothing of that kind was found"
+    return (
+        f"no device answers to {spec!r}. Tried: {tried}. Found here: {', '.join(seen) or 'none'}."
+        " On Debian or Ubuntu a software Vulkan driver comes with: apt-get install libvulkan1 mesa-vulkan-drivers."
+        " `rowgrad info` lists every device and why each other one is not there; 'cpu' always works."
+    )
+
+
+def _self_test(info: DeviceInfo, backend: Backend) -> None:
+    """Refuses a device that computes wrongly: a row sum, a 16-bit round trip, a NaN that stays in its row.
+
+    Some drivers have miscompiled reductions (WARP gave 3 for 2080) or return zeros (Apple's paravirtual device).
+    """
+    for storage in STORAGE:
+        expected, got = _tested(backend, storage)
+        if not np.array_equal(expected, got, equal_nan=True):
+            backend.close()
+            raise DeviceUnavailable(
+                f"{info.name} computes wrongly: the {storage} self-test expected row sums {expected.tolist()},"
+                f" got {got.tolist()}; its driver needs an update"
+            )
+
+
+def _tested(backend: Backend, storage: str) -> tuple[AnyArray, AnyArray]:
+    """Three rows through softmax_back whose results are exact in every type: y = 1, dy = 0 … 63, a NaN in the second."""
+    d = 64
+    dtype = STORAGE[storage]
+    y = np.ones((3, d), dtype)
+    dy = np.tile(np.arange(d, dtype=np.float32) / 64, (3, 1)).astype(dtype)
+    dy[1, 5] = np.nan
+    extent = Extent(3, d, 1, 0, 3)
+    buffers = {name: backend.allocate(y.nbytes) for name in ("y", "dy", "dx")}
+    for name, host in (("y", y), ("dy", dy)):
+        backend.write(buffers[name], host.reshape(-1).view(np.uint8))
+    backend.launch(plan_launch(KERNELS["softmax_back"], storage, storage, extent, backend.limits), buffers)
+    backend.submit()
+    got = np.full_like(y, -1)
+    backend.read(buffers["dx"], got.reshape(-1).view(np.uint8), time.monotonic() + WAIT_SECONDS)
+    expected = reference.softmax_back(y, dy).astype(dtype)
+    return expected[:, 0].astype(np.float32), got[:, 0].astype(np.float32)

@@ -1,0 +1,71 @@
+// layer_norm_params: a LayerNorm's parameter gradients as one partial row per chunk of rows.
+//
+//   partial[c, 0, j] = sum_r dy[r, j] * (x[r, j] - mean[r]) * r[r]     over the rows r of chunk c, ascending
+//   partial[c, 1, j] = sum_r dy[r, j]
+//
+//   binding  name     shape           type            access
+//   0        x        [rows, d]       F               read
+//   1        dy       [rows, d]       F               read
+//   2        stats    [rows, 2]       f32: (mean, r)  read
+//   3        partial  [chunks, 2, d]  f32             read and write ("partial" is reserved in WGSL: partial_)
+//   4        sizes    Meta            u32 fields      uniform
+//
+// Chunk c holds rows c*per to min((c+1)*per, rows). The bindings may hold only a window of the rows, from first_row;
+// a chunk that began before the window goes on from the sum it left in partial, so windows never change the bits.
+// A thread takes one chunk of a few neighbouring columns (WIDTH, lib/columns) and walks its rows: 2 passes over rows x d.
+// Twin: layer_norm_params.cu. Oracle: reference.layer_norm_params. Parts: lib/columns, lib/storage.
+
+struct Meta {
+  rows: u32,
+  d: u32,
+  per: u32,
+  first_row: u32,
+  row_count: u32,
+  first_chunk: u32,
+  chunk_count: u32,
+  origin: u32,
+  stats_origin: u32,
+  partial_origin: u32,
+}
+
+@group(0) @binding(0) var<storage, read> x: array<Stored>;
+@group(0) @binding(1) var<storage, read> dy: array<Stored>;
+@group(0) @binding(2) var<storage, read> stats: array<f32>;
+@group(0) @binding(3) var<storage, read_write> partial_: array<Columns>;
+@group(0) @binding(4) var<uniform> sizes: Meta;
+
+@compute @workgroup_size(THREADS)
+fn layer_norm_params(
+  @builtin(workgroup_id) group: vec3u,
+  @builtin(num_workgroups) groups: vec3u,
+  @builtin(local_invocation_index) thread: u32,
+) {
+  let unit = (group.x + group.y * groups.x) * THREADS + thread;
+  let widths = sizes.d / WIDTH;
+  let chunk = unit / widths;
+  if (chunk < sizes.chunk_count) {
+    let j = (unit % widths) * WIDTH;
+    let start = (sizes.first_chunk + chunk) * sizes.per;
+    let begin = max(start, sizes.first_row);
+    let end = min(start + sizes.per, sizes.first_row + sizes.row_count);
+    let alpha_slot = (sizes.partial_origin + chunk * 2u * sizes.d + j) / WIDTH;
+    let beta_slot = alpha_slot + widths;
+
+    var dalpha = Columns();
+    var dbeta = Columns();
+    if (start < begin) {
+      dalpha = partial_[alpha_slot];
+      dbeta = partial_[beta_slot];
+    }
+    for (var row = begin - sizes.first_row; row < end - sizes.first_row; row++) {
+      let i = sizes.origin + row * sizes.d + j;
+      let mean = stats[sizes.stats_origin + 2u * row];
+      let r = stats[sizes.stats_origin + 2u * row + 1u];
+      let g = columns(dy[slot(i)], i);
+      dalpha += g * ((columns(x[slot(i)], i) - mean) * r);
+      dbeta += g;
+    }
+    partial_[alpha_slot] = dalpha;
+    partial_[beta_slot] = dbeta;
+  }
+}

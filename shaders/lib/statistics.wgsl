@@ -1,0 +1,87 @@
+// statistics: a row's mean and r = (var + eps)^-1/2.
+//
+// The corrected two-pass algorithm (Chan, Golub and LeVeque, "Algorithms for computing the sample variance", 1983):
+// what the first mean missed, `rest`, is the mean of the centred row, and is taken off the variance and off x again.
+// A constant row comes out as exactly centred, and a mean far above the spread costs no digits.
+// Where the squares overflow float32 (|x| above 1e18) the sum of squares of the scaled row takes their place.
+// Needs: x, eps, stats, sizes.d, sizes.stats_origin; lib/row, lib/team.
+
+const SMALL = 0x1p-80f;       // scales any finite float32 row so that its squares neither overflow nor vanish
+const OVERFLOWING = 0x1p120f; // a sum of squares above this may have lost terms to overflow
+
+struct Statistics {
+  near: f32,  // the first mean
+  rest: f32,  // what it missed
+  r: f32,
+}
+
+var<private> x_kept: array<vec4f, KEPT>;
+
+fn x_quad(row: Row, q: u32) -> vec4f {
+  var quad = vec4f();
+  if (q < row.cells) {
+    quad = inside(row, q, widen(x[row.cell + q]));
+  }
+  return quad;
+}
+
+fn statistics_of(row: Row, thread: u32) -> Statistics {
+  let lane = thread % TEAM;
+  let steps = steps_of(row);
+
+  var sum = vec4f();
+  for (var k = 0u; k < steps; k++) {
+    let quad = x_quad(row, k * TEAM + lane);
+    if (QUADS > 0u) {
+      x_kept[k] = quad;
+    }
+    sum += quad;
+  }
+  let near = team_sum(vec4f(across(sum), 0.0, 0.0, 0.0), thread).x / f32(sizes.d);
+
+  var rest = vec4f();
+  var squares = vec4f();
+  var small_squares = vec4f();
+  for (var k = 0u; k < steps; k++) {
+    let q = k * TEAM + lane;
+    var quad: vec4f;
+    if (QUADS > 0u) {
+      quad = x_kept[k];
+    } else {
+      quad = x_quad(row, q);
+    }
+    let centred = inside(row, q, quad - near);
+    let small = centred * SMALL;
+    rest += centred;
+    squares += centred * centred;
+    small_squares += small * small;
+  }
+  let means = team_sum(vec4f(across(rest), across(squares), across(small_squares), 0.0), thread) / f32(sizes.d);
+  return Statistics(near, means.x, inverse_deviation(means.x, means.y, means.z));
+}
+
+fn inverse_deviation(rest: f32, square: f32, small_square: f32) -> f32 {
+  if (square < OVERFLOWING) {
+    return 1.0 / sqrt(max(square - rest * rest, 0.0) + eps[0]);
+  }
+  let small_rest = rest * SMALL;
+  return SMALL / sqrt(max(small_square - small_rest * small_rest, 0x1p-100f));
+}
+
+// Quad `q` of xhat, the thread's k-th, zero outside the row; x_kept has to hold x.
+fn xhat_quad(statistics: Statistics, row: Row, k: u32, q: u32) -> vec4f {
+  var quad: vec4f;
+  if (QUADS > 0u) {
+    quad = x_kept[k];
+  } else {
+    quad = x_quad(row, q);
+  }
+  return inside(row, q, ((quad - statistics.near) - statistics.rest) * statistics.r);
+}
+
+fn write_statistics(statistics: Statistics, row: Row, lane: u32) {
+  if (lane == 0u && row.cells > 0u) {
+    stats[sizes.stats_origin + 2u * row.index] = statistics.near + statistics.rest;
+    stats[sizes.stats_origin + 2u * row.index + 1u] = statistics.r;
+  }
+}
