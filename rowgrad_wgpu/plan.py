@@ -294,10 +294,14 @@ def _step_bytes(buffer: Buffer, variant: Variant, d: int) -> int:
     return count * element_bytes(buffer, variant)
 
 
+def element_name(buffer: Buffer, variant: Variant) -> str:
+    """The name of the type of `buffer`'s elements."""
+    return {"F": variant.storage, "A": variant.alpha}.get(buffer.element, buffer.element)
+
+
 def element_bytes(buffer: Buffer, variant: Variant) -> int:
     """Bytes of an element of `buffer`."""
-    name = {"F": variant.storage, "A": variant.alpha}.get(buffer.element, buffer.element)
-    return STORAGE[name].itemsize
+    return STORAGE[element_name(buffer, variant)].itemsize
 
 
 def _group_count(kernel: Kernel, variant: Variant, d: int, window: _Window) -> int:

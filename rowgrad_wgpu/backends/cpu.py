@@ -1,0 +1,227 @@
+"""The CPU back end: the kernels' twins in NumPy, block by block on a pool of threads.
+
+It runs the same calls as a GPU does, on the same layouts. A new buffer is full of NaN, so that an element that a kernel
+forgets shows. Blocks are sized to stay in a core's cache; NumPy lets go of the interpreter while it computes.
+"""
+
+import os
+import platform
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ..contract import KERNELS, STORAGE
+from ..device import Candidate, DeviceInfo, Missing
+from ..errors import OutOfMemory
+from ..plan import UNLIMITED, Extent, Limits, Plan, element_name
+
+BLOCK_ELEMENTS: Final = 1 << 16
+"""Elements of a block: a few float32 temporaries of it fit a second-level cache."""
+
+Singles = npt.NDArray[np.float32]
+Operands = Mapping[str, npt.NDArray[Any]]
+
+_SMALL: Final = np.float32(2.0**-80)
+_OVERFLOWING: Final = np.float32(2.0**120)
+
+
+def survey() -> tuple[list[Candidate], list[Missing]]:
+    """The processor, always there."""
+    name = f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, NumPy {np.__version__}"
+    return [Candidate(DeviceInfo("cpu", "cpu", "numpy", name, "cpu"), CPUBackend)], []
+
+
+class CPUBackend:
+    """The processor: launches are done when they return."""
+
+    shares_memory = True
+    limits: Limits = UNLIMITED
+
+    def __init__(self) -> None:
+        self._workers = os.cpu_count() or 1
+        self._pool = ThreadPoolExecutor(self._workers, thread_name_prefix="rowgrad_wgpu")
+
+    def allocate(self, nbytes: int) -> npt.NDArray[np.uint8]:
+        """A buffer full of NaN, whatever type it is read as."""
+        try:
+            return np.full(nbytes, 0xFF, np.uint8)
+        except MemoryError as error:
+            raise OutOfMemory(f"the host has no room for {nbytes:,} bytes: use fewer rows") from error
+
+    def write(self, buffer: npt.NDArray[np.uint8], data: npt.NDArray[np.uint8]) -> None:
+        """Copies."""
+        buffer[: data.nbytes] = data
+
+    def read(self, buffer: npt.NDArray[np.uint8], out: npt.NDArray[np.uint8], deadline: float) -> None:
+        """Copies."""
+        out[:] = buffer[: out.nbytes]
+
+    def launch(self, plan: Plan, buffers: Mapping[str, Any]) -> None:
+        """Runs the twin of the kernel."""
+        kernel = KERNELS[plan.variant.kernel]
+        extent = plan.extent
+        lengths = {"rows": extent.stop - extent.start, "d": extent.d, "chunks": extent.chunks}
+        operands = {}
+        for buffer in kernel.buffers:
+            shape = tuple(lengths.get(str(axis), axis) for axis in buffer.axes)
+            dtype = STORAGE[element_name(buffer, plan.variant)]
+            count = int(np.prod(shape, dtype=np.int64))  # type: ignore[arg-type]
+            operands[buffer.name] = buffers[buffer.name][: count * dtype.itemsize].view(dtype).reshape(shape)
+        try:
+            _TWINS[kernel.name](self, operands, extent)
+        except MemoryError as error:
+            raise OutOfMemory("the host has no room for a block's temporaries") from error
+
+    def submit(self) -> None:
+        """Nothing waits."""
+
+    def wait(self, deadline: float) -> None:
+        """Nothing is under way."""
+
+    def describe(self) -> dict[str, Any]:
+        """The pool's size and NumPy's version."""
+        return {"threads": self._workers, "numpy": np.__version__}
+
+    def close(self) -> None:
+        """Ends the pool."""
+        self._pool.shutdown(wait=True)
+
+    def softmax_back(self, operands: Operands, extent: Extent) -> None:
+        """Twin of softmax_back.wgsl."""
+        self._by_rows(_softmax_block, operands, extent)
+
+    def layer_norm_back(self, operands: Operands, extent: Extent) -> None:
+        """Twin of layer_norm_back.wgsl."""
+        self._by_rows(_layer_norm_block, operands, extent)
+
+    def layer_norm_stats(self, operands: Operands, extent: Extent) -> None:
+        """Twin of layer_norm_stats.wgsl."""
+        self._by_rows(_stats_block, operands, extent)
+
+    def layer_norm_params(self, operands: Operands, extent: Extent) -> None:
+        """Twin of layer_norm_params.wgsl; the chunks are shared out over the pool."""
+        first = extent.start // extent.per if extent.per else 0
+        last = extent.chunks if extent.stop == extent.rows else -(-extent.stop // extent.per)
+        self._share_out(lambda chunk: _params_chunk(operands, extent, chunk), range(first, last))
+
+    def sum_partials(self, operands: Operands, extent: Extent) -> None:
+        """Twin of sum_partials.wgsl."""
+        partial = operands["partial"]
+        for index, name in enumerate(("dalpha", "dbeta")):
+            total = operands[name]
+            total[:] = 0
+            for chunk in range(extent.chunks):
+                total += partial[chunk, index]
+
+    def _by_rows(self, block: Callable[[Operands], None], operands: Operands, extent: Extent) -> None:
+        """Runs `block` on slices of the operands that have rows."""
+        rows = extent.stop - extent.start
+        step = max(1, BLOCK_ELEMENTS // extent.d)
+        whole = {name: array for name, array in operands.items() if name in ("alpha", "eps")}
+
+        def run(start: int) -> None:
+            part = slice(start, start + step)
+            block({name: array if name in whole else array[part] for name, array in operands.items()})
+
+        self._share_out(run, range(0, rows, step))
+
+    def _share_out(self, task: Callable[[int], None], items: range) -> None:
+        def run(item: int) -> None:
+            with np.errstate(all="ignore"):  # the thread's own; Inf and NaN are results like any other
+                task(item)
+
+        if len(items) == 1:
+            run(items[0])
+        else:
+            for _ in self._pool.map(run, items):
+                pass
+
+
+_TWINS: Final = {
+    name: getattr(CPUBackend, name) for name in KERNELS
+}
+
+
+def _softmax_block(block: Operands) -> None:
+    y, dy = _widen(block["y"]), _widen(block["dy"])
+    inner = _row_sum(y * dy)
+    result = dy - inner
+    result *= y
+    block["dx"][...] = result
+
+
+def _layer_norm_block(block: Operands) -> None:
+    xhat, r = _normalised(block)
+    d = np.float32(xhat.shape[1])
+    u = _widen(block["dy"]) * _widen(block["alpha"])
+    u_mean = _row_sum(u) / d
+    ux_mean = _row_sum(u * xhat) / d
+    u -= u_mean
+    xhat *= ux_mean
+    u -= xhat
+    u *= r
+    block["dx"][...] = u
+
+
+def _stats_block(block: Operands) -> None:
+    _normalised(block)
+
+
+def _normalised(block: Operands) -> tuple[Singles, Singles]:
+    """x̂ and r; sets `stats`. The corrected two-pass algorithm of lib/statistics.wgsl."""
+    x = _widen(block["x"])
+    d = np.float32(x.shape[1])
+    near = _row_sum(x) / d
+    centred = x - near
+    rest = _row_sum(centred) / d
+    square = _row_sum(centred * centred) / d
+    r = 1 / np.sqrt(np.maximum(square - rest * rest, np.float32(0)) + block["eps"][0])
+    if not (square < _OVERFLOWING).all():
+        small = centred * _SMALL
+        small_square = _row_sum(small * small) / d - (rest * _SMALL) ** 2
+        scaled = _SMALL / np.sqrt(np.maximum(small_square, np.float32(2.0**-100)))
+        r = np.where(square < _OVERFLOWING, r, scaled)
+    block["stats"][:, :1] = near + rest
+    block["stats"][:, 1:] = r
+    centred -= rest
+    centred *= r
+    return centred, r
+
+
+def _params_chunk(operands: Operands, extent: Extent, chunk: int) -> None:
+    """Goes on with a chunk's sums over those of its rows that are at hand, block by block, row after row."""
+    partial = operands["partial"][chunk]
+    begin = chunk * extent.per
+    start, stop = max(begin, extent.start), min(begin + extent.per, extent.stop)
+    if begin == start or start >= stop:
+        partial[...] = 0
+    step = max(1, BLOCK_ELEMENTS // extent.d)
+    for first in range(start - extent.start, stop - extent.start, step):
+        rows = slice(first, min(first + step, stop - extent.start))
+        mean, r = operands["stats"][rows, :1], operands["stats"][rows, 1:]
+        dy = _widen(operands["dy"][rows])
+        xhat = _widen(operands["x"][rows]) - mean
+        xhat *= r
+        xhat *= dy
+        _add_rows(partial[0], xhat)
+        _add_rows(partial[1], dy)
+
+
+def _add_rows(total: Singles, rows: Singles) -> None:
+    """total += each row, in order."""
+    if total.size == 1:  # NumPy would sum a single column pairwise
+        total[...] = np.add.accumulate(np.concatenate([total[None], rows]), axis=0)[-1]
+    else:
+        total[...] = np.add.reduce(np.concatenate([total[None], rows]), axis=0)
+
+
+def _row_sum(block: Singles) -> Singles:
+    """The sum of each row as a column; NumPy sums the last axis pairwise."""
+    return np.add.reduce(block, axis=1, keepdims=True)
+
+
+def _widen(array: npt.NDArray[Any]) -> Singles:
+    return array.astype(np.float32, copy=False)

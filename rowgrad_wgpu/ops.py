@@ -1,0 +1,431 @@
+"""The host functions: `softmax_back` and `layer_norm_back`, NumPy arrays or Arrays in and out.
+
+Host arrays go through the device block by block of rows, so that they may be larger than the device's memory; the
+blocks change no bit of the results.
+"""
+
+import math
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from .contract import KERNELS, STORAGE, chunk_count, storage_name
+from .device import AnyArray, Array, Device
+from .errors import DTypeError, ShapeError
+from .plan import Extent
+
+BLOCK_BYTES: Final = 64 << 20
+"""Bytes of each host array that are on the device at once."""
+
+Progress = Callable[[int, int], None]
+Either = AnyArray | Array
+
+GRADIENTS: Final = ("dx", "dalpha", "dbeta")
+
+_default: dict[str, Device] = {}
+_default_lock = threading.Lock()
+
+
+class LayerNormGrads(NamedTuple):
+    """`layer_norm_back`'s results; None for a gradient that was not asked for."""
+
+    dx: Any
+    dalpha: Any
+    dbeta: Any
+
+
+def softmax_back(
+    y: npt.ArrayLike | Array,
+    dy: npt.ArrayLike | Array,
+    *,
+    out: Either | None = None,
+    device: Device | str | None = None,
+) -> Any:
+    r"""Gradient of a softmax over the last axis by its input.
+
+    $$dx = y (dy - \langle dy, y \rangle)$$
+
+    **Arguments:**
+
+    - `y`: `(..., d)` float32, float16 or bfloat16; the softmax's output.
+    - `dy`: as `y`; gradient of the loss by `y`.
+    - `out`: as `y`, apart from both; takes dx.
+    - `device`: a `Device` or a spec; with NumPy arrays the default device if None, opened once and kept.
+
+    NumPy arrays may be strided, reversed, broadcast, Fortran-ordered, read-only or memory-mapped. Sums are float32.
+
+    **Returns:** dx, as `y`: an array where arrays came in; an `Array` where Arrays did, without waiting.
+
+    **Raises:** `ShapeError` if the shapes disagree or d = 0; `DTypeError` for any other dtype or a mixture of arrays
+    and Arrays; `DeviceUnavailable`; `OutOfMemory`.
+
+    Source of the formula: the Jacobian of softmax, diag(y) − y yᵀ.
+    """
+    operands = _Operands("softmax_back", {"y": y, "dy": dy}, device)
+    out = operands.output("out", out)
+    if operands.resident:
+        operands.device.launch("softmax_back", y=operands["y"], dy=operands["dy"], dx=out)
+    else:
+        _softmax_host(operands, out, None)
+    return out
+
+
+def layer_norm_back(
+    x: npt.ArrayLike | Array,
+    dy: npt.ArrayLike | Array,
+    alpha: npt.ArrayLike | Array | None = None,
+    *,
+    eps: float = 1e-5,
+    out: Either | Sequence[Either | None] | None = None,
+    grads: Sequence[str] = GRADIENTS,
+    device: Device | str | None = None,
+) -> LayerNormGrads:
+    r"""Gradients of a LayerNorm over the last axis by its input and its two parameters.
+
+    $$\hat x = (x - \mu) r, \quad r = (\mathrm{var} + \epsilon)^{-1/2}, \quad u = dy\,\alpha$$
+    $$dx = r (u - \overline{u} - \hat x\, \overline{u \hat x}), \quad
+      d\alpha = \sum_{rows} dy\,\hat x, \quad d\beta = \sum_{rows} dy$$
+
+    **Arguments:**
+
+    - `x`: `(..., d)` float32, float16 or bfloat16; the layer's input.
+    - `dy`: as `x`; gradient of the loss by the layer's output.
+    - `alpha`: `(d,)` in the dtype of `x` or float32; the scale, ones if None.
+    - `eps`: added to the variance, a number of 0 or more.
+    - `out`: takes dx; or three of them, (dx, dalpha, dbeta), each may be None. Apart from the inputs.
+    - `grads`: those wanted of "dx", "dalpha", "dbeta"; one that is not costs nothing and comes back as None.
+    - `device`: as for `softmax_back`.
+
+    The variance is the population's (divided by d), by the corrected two-pass algorithm. dα and dβ are float32,
+    summed row by row in chunks of rows, the chunks in order: neither the device nor its size changes that order.
+
+    **Returns:** `LayerNormGrads(dx, dalpha, dbeta)`: dx as `x`; dalpha and dbeta `(d,)` float32, zeros for 0 rows.
+
+    **Raises:** `ShapeError` if shapes disagree, d = 0, eps < 0 or not finite; `DTypeError`; `DeviceUnavailable`;
+    `OutOfMemory`.
+
+    Source of the formulas: Ba, Kiros and Hinton, "Layer Normalization", 2016, differentiated.
+    """
+    wanted = _wanted(grads)
+    given = {"x": x, "dy": dy} | ({} if alpha is None else {"alpha": alpha})
+    operands = _Operands("layer_norm_back", given, device)
+    targets = _targets(operands, out, wanted)
+    job = _LayerNorm(operands, _checked_eps(eps), wanted, targets)
+    return job.on_arrays() if operands.resident else job.on_host(None)
+
+
+def default_device(spec: str = "auto") -> Device:
+    """The device of `spec`, opened on the first call and kept."""
+    with _default_lock:
+        device = _default.get(spec)
+        if device is None or device._closed:
+            device = _default[spec] = Device(spec)
+    return device
+
+
+class _Operands:
+    """The arrays of a call, checked: all of one kind, one device, one shape, one dtype."""
+
+    def __init__(self, call: str, given: dict[str, Any], device: Device | str | None) -> None:
+        self.call = call
+        resident = [name for name, value in given.items() if isinstance(value, Array)]
+        if resident and len(resident) < len(given):
+            other = next(name for name in given if name not in resident)
+            raise DTypeError(
+                f"[{call}] expected NumPy arrays or Arrays, not both, got {resident[0]} on a device and {other} on the"
+                " host: use device.asarray() or .numpy()"
+            )
+        self.resident = bool(resident)
+        self.arrays: dict[str, Any] = given if resident else {name: np.asarray(one) for name, one in given.items()}
+        self._check_types()
+        self._check_shapes()
+        self.device = self._device(device)
+        for name in resident:
+            self.device._own(f"[{call}] {name}", given[name])
+
+    def __getitem__(self, name: str) -> Any:
+        return self.arrays[name]
+
+    @property
+    def first(self) -> Any:
+        """The operand whose shape and dtype the others follow."""
+        return next(iter(self.arrays.values()))
+
+    def output(self, name: str, out: Any, shape: tuple[int, ...] | None = None, dtype: Any = None) -> Any:
+        """`out` checked, or a new array of the operands' kind."""
+        shape = self.first.shape if shape is None else shape
+        dtype = self.first.dtype if dtype is None else dtype
+        if out is None:
+            return self.device.empty(shape, dtype) if self.resident else np.empty(shape, dtype)
+        kind: type = Array if self.resident else np.ndarray
+        if not isinstance(out, kind):
+            raise DTypeError(f"[{self.call}] expected {name} as {kind.__name__}, like the inputs, got {type(out).__name__}")
+        if out.dtype != dtype:
+            raise DTypeError(f"[{self.call}] expected {name} in {np.dtype(dtype)}, got {out.dtype}")
+        if out.shape != shape:
+            raise ShapeError(f"[{self.call}] expected {name} of shape {shape}, got {out.shape}")
+        self._check_apart(name, out)
+        return out
+
+    def _check_apart(self, name: str, out: Any) -> None:
+        if self.resident:
+            self.device._own(f"[{self.call}] {name}", out)
+            clash = next((one for one, array in self.arrays.items() if array is out), None)
+        else:
+            if not out.flags.writeable:
+                raise ShapeError(f"[{self.call}] expected {name} to be writeable, got a read-only array")
+            clash = next((one for one, array in self.arrays.items() if np.may_share_memory(array, out)), None)
+        if clash is not None:
+            raise ShapeError(f"[{self.call}] expected {name} apart from the inputs, got one that overlaps {clash}")
+
+    def _check_types(self) -> None:
+        first = next(iter(self.arrays))
+        storage = storage_name(self[first].dtype)
+        for name, array in self.arrays.items():
+            allowed = (storage, "float32") if name == "alpha" else (storage,)
+            if storage_name(array.dtype) not in allowed:
+                raise DTypeError(
+                    f"[{self.call}] expected {name} in {' or '.join(dict.fromkeys(allowed))} beside {first} in {storage},"
+                    f" got {array.dtype}"
+                )
+
+    def _check_shapes(self) -> None:
+        first = next(iter(self.arrays))
+        shape = self[first].shape
+        if not shape:
+            raise ShapeError(f"[{self.call}] expected {first} of shape (..., d), got a single number")
+        if shape[-1] == 0:
+            raise ShapeError(f"[{self.call}] expected d, the last axis, of at least 1, got shape {shape}")
+        for name, array in self.arrays.items():
+            wanted = shape[-1:] if name == "alpha" else shape
+            if array.shape != wanted:
+                raise ShapeError(f"[{self.call}] expected {name} of shape {wanted}, as {first}, got {array.shape}")
+
+    def _device(self, device: Device | str | None) -> Device:
+        if device is None:
+            return self.first.device if self.resident else default_device()
+        if isinstance(device, str):
+            return default_device(device)
+        if not isinstance(device, Device):
+            raise DTypeError(f"[{self.call}] expected device to be a Device or a spec, got {type(device).__name__}")
+        device._ready()
+        return device
+
+
+@dataclass
+class _Rows:
+    """A host array as rows, whatever its strides."""
+
+    array: AnyArray
+
+    def __post_init__(self) -> None:
+        self.shape = (math.prod(self.array.shape[:-1]), self.array.shape[-1])
+        try:
+            self.flat: AnyArray | None = self.array.reshape(self.shape, copy=False)
+        except ValueError:  # its leading axes do not fall together
+            self.flat = None
+
+    def __getitem__(self, rows: slice) -> AnyArray:
+        """A view of the rows, or a copy of just those."""
+        if self.flat is not None:
+            return self.flat[rows]
+        return self.array[np.unravel_index(np.arange(rows.start, rows.stop), self.array.shape[:-1])]
+
+    def __setitem__(self, rows: slice, values: AnyArray) -> None:
+        if self.flat is not None:
+            self.flat[rows] = values
+        else:
+            self.array[np.unravel_index(np.arange(rows.start, rows.stop), self.array.shape[:-1])] = values
+
+
+class _Stream:
+    """Blocks of rows of host arrays on their way through a device."""
+
+    def __init__(self, device: Device, rows: int, d: int, dtype: np.dtype, progress: Progress | None) -> None:
+        self.device, self.rows, self.d, self.dtype, self.progress = device, rows, d, dtype, progress
+        # An even number, so that 16-bit rows of odd d never share a word over two blocks.
+        self.step = max(2, BLOCK_BYTES // (d * 4) // 2 * 2)
+        self._kept: dict[str, Array] = {}
+
+    def blocks(self) -> Iterator[slice]:
+        """The blocks in order."""
+        for start in range(0, self.rows, self.step):
+            stop = min(start + self.step, self.rows)
+            yield slice(start, stop)
+            if self.progress is not None:
+                self.progress(stop, self.rows)
+
+    def upload(self, name: str, rows: AnyArray) -> Array:
+        """The rows on the device: lent where it can read host memory, else copied to a buffer kept for the next."""
+        lent = self.device._lend(rows)
+        if lent is not None:
+            return lent
+        kept = self.buffer(name)
+        kept._write(rows)
+        return kept
+
+    def buffer(self, name: str) -> Array:
+        """A buffer of a block's size, kept for the next."""
+        if name not in self._kept:
+            self._kept[name] = self.device.empty((min(self.step, self.rows), self.d), self.dtype)
+        return self._kept[name]
+
+    def target(self, name: str, out: _Rows, part: slice) -> tuple[Array, bool]:
+        """Where a block's results go: lent host memory (True) or a buffer that has to be downloaded."""
+        view = out[part] if out.flat is not None else None
+        lent = self.device._lend(view) if view is not None else None
+        return (lent, True) if lent is not None else (self.buffer(name), False)
+
+    def download(self, source: Array, out: _Rows, part: slice) -> None:
+        """A block's results from the device to the host."""
+        view = out[part] if out.flat is not None else None
+        if view is not None and view.flags.c_contiguous:
+            source._read(view)
+        else:
+            block = np.empty((part.stop - part.start, self.d), self.dtype)
+            source._read(block)
+            out[part] = block
+
+
+def _softmax_host(operands: _Operands, out: AnyArray, progress: Progress | None) -> None:
+    y, dy, dx = _Rows(operands["y"]), _Rows(operands["dy"]), _Rows(out)
+    rows, d = y.shape
+    storage = storage_name(out.dtype)
+    stream = _Stream(operands.device, rows, d, out.dtype, progress)
+    with operands.device._lock:
+        for part in stream.blocks():
+            target, lent = stream.target("dx", dx, part)
+            buffers = {"y": stream.upload("y", y[part]), "dy": stream.upload("dy", dy[part]), "dx": target}
+            extent = Extent(rows, d, chunk_count(rows), part.start, part.stop)
+            operands.device._run(KERNELS["softmax_back"], buffers, storage, storage, extent)
+            if not lent:
+                stream.download(target, dx, part)
+
+
+class _LayerNorm:
+    """One call of `layer_norm_back`: which kernels it needs, on Arrays or on host arrays."""
+
+    def __init__(self, operands: _Operands, eps: float, wanted: set[str], targets: LayerNormGrads) -> None:
+        self.operands, self.wanted, self.targets = operands, wanted, targets
+        self.device = operands.device
+        shape = operands["x"].shape
+        self.rows, self.d = math.prod(shape[:-1]), shape[-1]
+        self.storage = storage_name(operands["x"].dtype)
+        self.chunks = chunk_count(self.rows)
+        self.eps = self.device._constant("float32", 1, eps)
+        self.sums = bool(wanted & {"dalpha", "dbeta"})
+
+    def on_arrays(self) -> LayerNormGrads:
+        """Everything on the device, without waiting."""
+        alpha = self.operands.arrays.get("alpha")
+        extent = self._extent(0, self.rows)
+        with self.device.batch():
+            partial = self._partial()
+            self._run_rows(self.operands["x"], self.operands["dy"], self._alpha(alpha), self.targets.dx, partial, extent)
+            if partial is not None:
+                self._sum(partial, self.targets)
+        return self._answer()
+
+    def on_host(self, progress: Progress | None) -> LayerNormGrads:
+        """Block after block of rows; the partial sums stay on the device and go on from block to block."""
+        operands = self.operands
+        x, dy = _Rows(operands["x"]), _Rows(operands["dy"])
+        dx = None if self.targets.dx is None else _Rows(self.targets.dx)
+        stream = _Stream(self.device, self.rows, self.d, operands["x"].dtype, progress)
+        with self.device._lock:
+            given = operands.arrays.get("alpha")
+            alpha = self._alpha(None if given is None else self.device.asarray(given))
+            partial = self._partial()
+            for part in stream.blocks() if self.rows else [slice(0, 0)]:
+                block_x, block_dy = (stream.upload(name, one[part]) for name, one in (("x", x), ("dy", dy)))
+                target, lent = (None, True) if dx is None else stream.target("dx", dx, part)
+                self._run_rows(block_x, block_dy, alpha, target, partial, self._extent(part.start, part.stop))
+                if dx is not None and target is not None and not lent:
+                    stream.download(target, dx, part)
+            if partial is not None:
+                self._sum_to_host(partial)
+        return self._answer()
+
+    def _run_rows(
+        self, x: Array, dy: Array, alpha: Array, dx: Array | None, partial: Array | None, extent: Extent
+    ) -> None:
+        """The kernels over the rows of `extent`: dx and stats, or stats alone if dalpha needs them, then the partials."""
+        stats = self.device.empty((extent.stop - extent.start, 2), np.float32)
+        alpha_type = storage_name(alpha.dtype)
+        if dx is not None:
+            buffers = {"x": x, "dy": dy, "alpha": alpha, "eps": self.eps, "dx": dx, "stats": stats}
+            self._run("layer_norm_back", buffers, extent, alpha_type)
+        elif "dalpha" in self.wanted:
+            self._run("layer_norm_stats", {"x": x, "eps": self.eps, "stats": stats}, extent)
+        if partial is not None:
+            self._run("layer_norm_params", {"x": x, "dy": dy, "stats": stats, "partial": partial}, extent)
+
+    def _sum(self, partial: Array, targets: LayerNormGrads) -> tuple[Array, Array]:
+        """dα and dβ on the device, into the targets where those are Arrays."""
+        dalpha, dbeta = (
+            one if isinstance(one, Array) else self.device.empty(self.d, np.float32)
+            for one in (targets.dalpha, targets.dbeta)
+        )
+        buffers = {"partial": partial, "dalpha": dalpha, "dbeta": dbeta}
+        self._run("sum_partials", buffers, self._extent(0, self.rows))
+        return dalpha, dbeta
+
+    def _sum_to_host(self, partial: Array) -> None:
+        for source, target in zip(self._sum(partial, LayerNormGrads(None, None, None)), self.targets[1:], strict=True):
+            if target is not None:
+                target[...] = source.numpy()
+
+    def _run(self, name: str, buffers: dict[str, Array], extent: Extent, alpha: str | None = None) -> None:
+        self.device._run(KERNELS[name], buffers, self.storage, alpha or self.storage, extent)
+
+    def _extent(self, start: int, stop: int) -> Extent:
+        return Extent(self.rows, self.d, self.chunks, start, stop)
+
+    def _partial(self) -> Array | None:
+        return self.device.empty((self.chunks, 2, self.d), np.float32) if self.sums else None
+
+    def _alpha(self, alpha: Array | None) -> Array:
+        return self.device._constant(self.storage, self.d, 1.0) if alpha is None else alpha
+
+    def _answer(self) -> LayerNormGrads:
+        return LayerNormGrads(*(self.targets[i] if name in self.wanted else None for i, name in enumerate(GRADIENTS)))
+
+
+def _targets(operands: _Operands, out: Any, wanted: set[str]) -> LayerNormGrads:
+    """Where each gradient goes; None for one that is not wanted."""
+    given = tuple(out) if isinstance(out, (tuple, list)) else (out, None, None)
+    if len(given) != len(GRADIENTS):
+        raise ShapeError(f"[layer_norm_back] expected out as dx or as (dx, dalpha, dbeta), got {len(given)} of them")
+    made = []
+    for name, one in zip(GRADIENTS, given, strict=True):
+        if name not in wanted:
+            if one is not None:
+                raise ShapeError(f"[layer_norm_back] expected out for {name} to be None: {name} is not among grads")
+            made.append(None)
+        elif name == "dx":
+            made.append(operands.output("out", one))
+        else:
+            made.append(operands.output(f"out's {name}", one, operands["x"].shape[-1:], STORAGE["float32"]))
+    return LayerNormGrads(*made)
+
+
+def _wanted(grads: Sequence[str]) -> set[str]:
+    names = [grads] if isinstance(grads, str) else list(grads)
+    for name in names:
+        if name not in GRADIENTS:
+            raise ShapeError(f"[layer_norm_back] expected grads out of {GRADIENTS}, got {name!r}")
+    if not names:
+        raise ShapeError(f"[layer_norm_back] expected at least one of {GRADIENTS} in grads, got none")
+    return set(names)
+
+
+def _checked_eps(eps: float) -> float:
+    if isinstance(eps, bool) or not isinstance(eps, (int, float, np.floating, np.integer)):
+        raise DTypeError(f"[layer_norm_back] expected eps as a number, got {type(eps).__name__}")
+    if not 0 <= float(np.float32(eps)) < math.inf:
+        raise ShapeError(f"[layer_norm_back] expected eps to be finite and 0 or more, got {eps}")
+    return float(np.float32(eps))
