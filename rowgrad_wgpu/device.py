@@ -28,7 +28,7 @@ logger = logging.getLogger("rowgrad_wgpu")
 
 AnyArray = npt.NDArray[Any]
 
-BACKENDS: Final = ("cuda", "webgpu", "cpu")
+BACKENDS: Final = ("webgpu", "cpu")
 WAIT_SECONDS: Final = 600.0
 """The deadline of every wait that is not given one."""
 
@@ -513,14 +513,14 @@ def _open(spec: str) -> tuple[DeviceInfo, Backend]:
 def _matching(spec: str) -> tuple[list[Candidate], list[Missing]]:
     """The candidates that `spec` names, best first, and what stood in the way of others."""
     family, _, rest = spec.partition(":")
-    backends = {"auto": BACKENDS, "wgpu": ("webgpu",), "cuda": ("cuda",), "rocm": ("cuda",), "cpu": ("cpu",)}
+    backends = {"auto": BACKENDS, "wgpu": ("webgpu",), "cuda": (), "rocm": (), "cpu": ("cpu",)}
     if family not in backends or (rest and family in ("auto", "cpu")):
         raise DeviceUnavailable(
             "expected 'auto', 'wgpu', 'wgpu:metal|vulkan|dx12|gl', 'wgpu:<part of the adapter's name>', 'cuda[:n]',"
             f" 'rocm[:n]' or 'cpu', got {spec!r}"
         )
     candidates: list[Candidate] = []
-    missing: list[Missing] = []
+    missing = [] if backends[family] else [Missing(family, "this version has no CuPy back end yet")]
     for name in backends[family]:
         found, absent = _survey_backend(name)
         candidates += found

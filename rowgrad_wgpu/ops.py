@@ -22,6 +22,8 @@ BLOCK_BYTES: Final = 64 << 20
 """Bytes of each host array that are on the device at once."""
 
 Progress = Callable[[int, int], None]
+"""Told how many rows are done, and of how many."""
+
 Either = AnyArray | Array
 
 GRADIENTS: Final = ("dx", "dalpha", "dbeta")
@@ -44,6 +46,7 @@ def softmax_back(
     *,
     out: Either | None = None,
     device: Device | str | None = None,
+    progress: Progress | None = None,
 ) -> Any:
     r"""Gradient of a softmax over the last axis by its input.
 
@@ -55,6 +58,7 @@ def softmax_back(
     - `dy`: as `y`; gradient of the loss by `y`.
     - `out`: as `y`, apart from both; takes dx.
     - `device`: a `Device` or a spec; with NumPy arrays the default device if None, opened once and kept.
+    - `progress`: with NumPy arrays, called with (rows done, rows) after each block of rows.
 
     NumPy arrays may be strided, reversed, broadcast, Fortran-ordered, read-only or memory-mapped. Sums are float32.
 
@@ -70,7 +74,7 @@ def softmax_back(
     if operands.resident:
         operands.device.launch("softmax_back", y=operands["y"], dy=operands["dy"], dx=out)
     else:
-        _softmax_host(operands, out, None)
+        _softmax_host(operands, out, progress)
     return out
 
 
@@ -83,6 +87,7 @@ def layer_norm_back(
     out: Either | Sequence[Either | None] | None = None,
     grads: Sequence[str] = GRADIENTS,
     device: Device | str | None = None,
+    progress: Progress | None = None,
 ) -> LayerNormGrads:
     r"""Gradients of a LayerNorm over the last axis by its input and its two parameters.
 
@@ -98,7 +103,7 @@ def layer_norm_back(
     - `eps`: added to the variance, a number of 0 or more.
     - `out`: takes dx; or three of them, (dx, dalpha, dbeta), each may be None. Apart from the inputs.
     - `grads`: those wanted of "dx", "dalpha", "dbeta"; one that is not costs nothing and comes back as None.
-    - `device`: as for `softmax_back`.
+    - `device`, `progress`: as for `softmax_back`.
 
     The variance is the population's (divided by d), by the corrected two-pass algorithm. dα and dβ are float32,
     summed row by row in chunks of rows, the chunks in order: neither the device nor its size changes that order.
@@ -115,7 +120,7 @@ def layer_norm_back(
     operands = _Operands("layer_norm_back", given, device)
     targets = _targets(operands, out, wanted)
     job = _LayerNorm(operands, _checked_eps(eps), wanted, targets)
-    return job.on_arrays() if operands.resident else job.on_host(None)
+    return job.on_arrays() if operands.resident else job.on_host(progress)
 
 
 def default_device(spec: str = "auto") -> Device:

@@ -33,7 +33,7 @@ HARDWARE_TEAM: Final = 32
 HARDWARE_GROUP: Final = 128
 WIDEST_TEAM: Final = 256
 
-SOFTWARE_QUADS: Final = 64
+SOFTWARE_QUADS: Final = 32
 HARDWARE_QUADS: Final = 16
 EASY_QUADS: Final = 8
 """Quads of each operand a thread keeps: at most, and at most before the team is made wider."""

@@ -140,9 +140,7 @@ class CPUBackend:
                 pass
 
 
-_TWINS: Final = {
-    name: getattr(CPUBackend, name) for name in KERNELS
-}
+_TWINS: Final = {name: getattr(CPUBackend, name) for name in KERNELS}
 
 
 def _softmax_block(block: Operands) -> None:
@@ -155,10 +153,9 @@ def _softmax_block(block: Operands) -> None:
 
 def _layer_norm_block(block: Operands) -> None:
     xhat, r = _normalised(block)
-    d = np.float32(xhat.shape[1])
     u = _widen(block["dy"]) * _widen(block["alpha"])
-    u_mean = _row_sum(u) / d
-    ux_mean = _row_sum(u * xhat) / d
+    u_mean = _row_mean(u).astype(np.float32)
+    ux_mean = _row_mean(u * xhat).astype(np.float32)
     u -= u_mean
     xhat *= ux_mean
     u -= xhat
@@ -171,22 +168,22 @@ def _stats_block(block: Operands) -> None:
 
 
 def _normalised(block: Operands) -> tuple[Singles, Singles]:
-    """x̂ and r; sets `stats`. The corrected two-pass algorithm of lib/statistics.wgsl."""
+    """x̂ and r; sets `stats`. The corrected two-pass algorithm of lib/statistics.wgsl, its few row scalars in float64."""
     x = _widen(block["x"])
-    d = np.float32(x.shape[1])
-    near = _row_sum(x) / d
+    near = _row_sum(x) / np.float32(x.shape[1])
     centred = x - near
-    rest = _row_sum(centred) / d
-    square = _row_sum(centred * centred) / d
-    r = 1 / np.sqrt(np.maximum(square - rest * rest, np.float32(0)) + block["eps"][0])
-    if not (square < _OVERFLOWING).all():
+    rest = _row_mean(centred)
+    square = _row_mean(centred * centred)
+    deviation = np.sqrt(np.maximum(square - rest**2, 0) + block["eps"][0])
+    overflowing = ~(square < _OVERFLOWING)
+    if overflowing.any():
         small = centred * _SMALL
-        small_square = _row_sum(small * small) / d - (rest * _SMALL) ** 2
-        scaled = _SMALL / np.sqrt(np.maximum(small_square, np.float32(2.0**-100)))
-        r = np.where(square < _OVERFLOWING, r, scaled)
+        small_deviation = np.sqrt(np.maximum(_row_mean(small * small) - (rest * _SMALL) ** 2, 2.0**-100))
+        deviation = np.where(overflowing, small_deviation / _SMALL, deviation)
+    r = (1 / deviation).astype(np.float32)
     block["stats"][:, :1] = near + rest
     block["stats"][:, 1:] = r
-    centred -= rest
+    centred -= rest.astype(np.float32)
     centred *= r
     return centred, r
 
@@ -221,6 +218,11 @@ def _add_rows(total: Singles, rows: Singles) -> None:
 def _row_sum(block: Singles) -> Singles:
     """The sum of each row as a column; NumPy sums the last axis pairwise."""
     return np.add.reduce(block, axis=1, keepdims=True)
+
+
+def _row_mean(block: Singles) -> npt.NDArray[np.float64]:
+    """The mean of each row as a column: a float32 sum, divided in float64."""
+    return _row_sum(block).astype(np.float64) / block.shape[1]
 
 
 def _widen(array: npt.NDArray[Any]) -> Singles:

@@ -62,10 +62,15 @@ fn statistics_of(row: Row, thread: u32) -> Statistics {
 
 fn inverse_deviation(rest: f32, square: f32, small_square: f32) -> f32 {
   if (square < OVERFLOWING) {
-    return 1.0 / sqrt(max(square - rest * rest, 0.0) + eps[0]);
+    return 1.0 / sqrt(at_least(0.0, square - rest * rest) + eps[0]);
   }
   let small_rest = rest * SMALL;
-  return SMALL / sqrt(max(small_square - small_rest * small_rest, 0x1p-100f));
+  return SMALL / sqrt(at_least(0x1p-100f, small_square - small_rest * small_rest));
+}
+
+// `value`, or `least` if it is below; NaN stays NaN, which max() would lose.
+fn at_least(least: f32, value: f32) -> f32 {
+  return select(value, least, value < least);
 }
 
 // Quad `q` of xhat, the thread's k-th, zero outside the row; x_kept has to hold x.

@@ -1,0 +1,306 @@
+"""The command line: `rowgrad info`, `rowgrad check`, `rowgrad run`."""
+
+import argparse
+import dataclasses
+import json
+import os
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from . import __version__ as VERSION  # noqa: N812
+from .check import Result, cases, check_case, check_seed
+from .device import AnyArray, Candidate, Device, DeviceInfo, Missing, survey
+from .errors import DTypeError, Error, ShapeError
+from .ops import layer_norm_back, softmax_back
+
+SHOWN_RESULTS = 24
+"""Rows of the table of gaps: the worst; --json gives all."""
+
+GRADIENT_NAMES = ("dx", "dalpha", "dbeta")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command; the exit status is 0 if all is well, 1 if a check or a run failed, 2 for a misuse."""
+    options = _parser().parse_args(arguments)
+    try:
+        status: int = options.run(options)
+    except Error as error:
+        print(f"rowgrad: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"rowgrad: {error.strerror or error}: {error.filename or ''}".rstrip(": "), file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("rowgrad: interrupted", file=sys.stderr)
+        return 130
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="rowgrad", description="Row gradients of softmax and LayerNorm on any GPU.")
+    parser.add_argument("--version", action="version", version=f"rowgrad {VERSION}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    info = commands.add_parser("info", help="every device found, and why each other one was not")
+    info.add_argument("--json", action="store_true", help="print one JSON object")
+    info.set_defaults(run=_info)
+
+    check = commands.add_parser("check", help="certify a device against the float64 oracle")
+    _add_device(check)
+    check.add_argument("--json", action="store_true", help="print one JSON object")
+    check.add_argument("--full", action="store_true", help="more shapes, up to a minute or two")
+    check.set_defaults(run=_check)
+
+    run = commands.add_parser("run", help="gradients of tensors in .npy files, streamed")
+    operations = run.add_subparsers(required=True, metavar="OPERATION")
+    softmax = operations.add_parser("softmax-back", help="dx of a softmax")
+    softmax.add_argument("inputs", nargs=2, type=Path, metavar="Y.npy DY.npy")
+    softmax.set_defaults(run=_run_softmax)
+    norm = operations.add_parser("layer-norm-back", help="dx, dalpha and dbeta of a LayerNorm, in one .npz")
+    norm.add_argument("inputs", nargs="+", type=Path, metavar="X.npy DY.npy [ALPHA.npy]")
+    norm.add_argument("--eps", type=float, default=1e-5, help="added to the variance (1e-5)")
+    norm.set_defaults(run=_run_layer_norm)
+    for operation in (softmax, norm):
+        operation.add_argument("-o", "--output", type=Path, required=True, help="the file to write")
+        operation.add_argument("--force", action="store_true", help="overwrite an existing output")
+        operation.add_argument(
+            "--bfloat16", action="store_true", help="16-bit files without a type of NumPy's hold bfloat16"
+        )
+        _add_device(operation)
+    return parser
+
+
+def _add_device(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--device", default="auto", metavar="SPEC", help="as in Device(spec): auto, wgpu, wgpu:gl, cpu …")
+
+
+def _info(options: argparse.Namespace) -> int:
+    candidates, missing = survey()
+    chosen, details, failure = _auto()
+    if options.json:
+        _print_json(
+            {
+                "version": VERSION,
+                "devices": [dataclasses.asdict(one.info) for one in candidates],
+                "missing": [dataclasses.asdict(one) for one in missing],
+                "auto": None if chosen is None else dataclasses.asdict(chosen),
+                "details": details,
+            }
+        )
+        return 0
+    console = _console()
+    console.print(_devices_table(candidates))
+    for one in missing:
+        console.print(f"not there: {one.spec}: {one.reason}", markup=False, highlight=False)
+    if chosen is None:
+        console.print(f"auto: {failure}", markup=False, highlight=False)
+    else:
+        console.print(f"auto takes {chosen.spec}: {chosen.name}", markup=False, highlight=False)
+    for name, value in details.items():
+        console.print(f"  {name}: {value}", markup=False, highlight=False)
+    return 0
+
+
+def _auto() -> tuple[DeviceInfo | None, dict[str, Any], str]:
+    try:
+        with Device() as device:
+            return device.info, device.describe(), ""
+    except Error as error:
+        return None, {}, str(error)
+
+
+def _devices_table(candidates: list[Candidate]) -> Table:
+    table = Table("spec", "api", "kind", "name")
+    for one in candidates:
+        table.add_row(one.info.spec, one.info.api, one.info.kind, one.info.name)
+    return table
+
+
+def _check(options: argparse.Namespace) -> int:
+    begun = time.monotonic()
+    with Device(options.device) as device:
+        console = _console()
+        if not options.json:
+            console.print(f"{device.info.spec}: {device.info.name}", markup=False, highlight=False)
+        seed = check_seed(device)
+        if not options.json:
+            _print_seed(seed, device.info.spec)
+        results = seed + _check_cases(device, options)
+        info = device.info
+    ok = all(result.ok for result in results)
+    if options.json:
+        _print_json({"device": dataclasses.asdict(info), "ok": ok, "results": list(map(_result_object, results))})
+    else:
+        results.sort(key=lambda result: -result.share)
+        console.print(_gaps_table(results))
+        failed = sum(not result.ok for result in results)
+        verdict = "every one is within its bound" if ok else f"{failed} are NOT within their bounds"
+        console.print(
+            f"{len(results)} outputs in {time.monotonic() - begun:.1f} s: {verdict}", markup=False, highlight=False
+        )
+    return 0 if ok else 1
+
+
+def _check_cases(device: Device, options: argparse.Namespace) -> list[Result]:
+    listed = list(cases(options.full))
+    results: list[Result] = []
+    with _bar("checking", hidden=options.json) as advance:
+        for index, case in enumerate(listed):
+            results += check_case(device, case)
+            advance(index + 1, len(listed))
+    return results
+
+
+def _print_seed(results: list[Result], name: str) -> None:
+    """The three lines of figures of the seed's test."""
+    gaps = {(result.kernel, result.output): result.gap for result in results}
+    print(f"[softmax back {name}] {gaps['softmax_back', 'dx']:.2e}")
+    print(f"[layer norm back {name}] dx {gaps['layer_norm_back', 'dx']:.2e}")
+    print(
+        f"[layer norm back {name}] dα {gaps['layer_norm_params', 'dalpha']:.2e},"
+        f" dβ {gaps['layer_norm_params', 'dbeta']:.2e}"
+    )
+
+
+def _gaps_table(results: list[Result]) -> Table:
+    table = Table("kernel", "output", "dtype", "shape", "values", "gap", "bound", "of its bound", "ok")
+    for result in results[:SHOWN_RESULTS]:
+        table.add_row(
+            result.kernel,
+            result.output,
+            result.dtype,
+            "×".join(map(str, result.shape)),
+            result.values,
+            f"{result.gap:.1e}",
+            f"{result.bound:.1e}",
+            f"{100 * result.share:.0f} %",
+            "yes" if result.ok else "NO",
+        )
+    if len(results) > SHOWN_RESULTS:
+        table.caption = f"the {SHOWN_RESULTS} nearest to their bounds of {len(results)}; --json gives all"
+    return table
+
+
+def _result_object(result: Result) -> dict[str, Any]:
+    """A result as JSON takes it: Inf and NaN are not numbers there."""
+    fields = dataclasses.asdict(result)
+    return {name: value if not isinstance(value, float) or np.isfinite(value) else None for name, value in fields.items()}
+
+
+def _run_softmax(options: argparse.Namespace) -> int:
+    y, dy = (_load(path, options.bfloat16) for path in options.inputs)
+    with _target(options) as partial, Device(options.device) as device, _bar("rows") as advance:
+        out = _mapped(partial, y.shape, y.dtype)
+        softmax_back(y, dy, out=out, device=device, progress=advance)
+        _flush(out)
+    _report(options.output, device.info)
+    return 0
+
+
+def _run_layer_norm(options: argparse.Namespace) -> int:
+    if len(options.inputs) > 3:
+        raise ShapeError(f"expected X.npy DY.npy and perhaps ALPHA.npy, got {len(options.inputs)} files")
+    x, dy, *rest = (_load(path, options.bfloat16) for path in options.inputs)
+    if not rest and len(options.inputs) < 2:
+        raise ShapeError("expected X.npy and DY.npy, got one file")
+    alpha = rest[0] if rest else None
+    with _target(options) as partial, Device(options.device) as device, _bar("rows") as advance:
+        with tempfile.TemporaryDirectory(dir=partial.parent, prefix=".rowgrad-") as folder:
+            out = _mapped(Path(folder) / "dx.npy", x.shape, x.dtype)
+            grads = layer_norm_back(
+                x, dy, alpha, eps=options.eps, out=(out, None, None), device=device, progress=advance
+            )
+            _flush(out)
+            np.save(Path(folder) / "dalpha.npy", grads.dalpha)
+            np.save(Path(folder) / "dbeta.npy", grads.dbeta)
+            with zipfile.ZipFile(partial, "w", zipfile.ZIP_STORED) as archive:
+                for name in GRADIENT_NAMES:
+                    archive.write(Path(folder) / f"{name}.npy", f"{name}.npy")
+    _report(options.output, device.info)
+    return 0
+
+
+def _load(path: Path, bfloat16: bool) -> AnyArray:
+    """A .npy file, memory-mapped; never unpickled."""
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise DTypeError(f"expected a .npy file of numbers, got {path}: {error}") from error
+    if not isinstance(array, np.ndarray):
+        raise DTypeError(f"expected a .npy file, got the archive {path}: save its arrays one by one with numpy.save")
+    if array.dtype.itemsize == 2 and array.dtype.kind in "Vu":
+        if not bfloat16:
+            raise DTypeError(f"expected a floating-point type in {path}, got {array.dtype}: pass --bfloat16 if it is that")
+        return array.view(ml_dtypes.bfloat16)
+    return array
+
+
+@contextmanager
+def _target(options: argparse.Namespace) -> Iterator[Path]:
+    """A file beside the output that takes its name when all is written, and goes if anything fails."""
+    output: Path = options.output
+    if output.exists() and not options.force:
+        raise ShapeError(f"expected a new file, got {output}, which exists: pass --force to overwrite it")
+    handle, name = tempfile.mkstemp(dir=output.parent, prefix=f".{output.name}-", suffix=".partial")
+    os.close(handle)
+    partial = Path(name)
+    try:
+        yield partial
+        os.replace(partial, output)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _mapped(path: Path, shape: tuple[int, ...], dtype: np.dtype) -> AnyArray:
+    """A new .npy file, memory-mapped, its room on the disk taken first: a full disk would kill a mapped write."""
+    if not int(np.prod(shape)):
+        np.save(path.open("wb"), np.empty(shape, dtype))
+        return np.empty(shape, dtype)
+    mapped = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
+    if hasattr(os, "posix_fallocate"):
+        with path.open("r+b") as file:
+            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+    return mapped
+
+
+def _flush(out: AnyArray) -> None:
+    if isinstance(out, np.memmap):
+        out.flush()
+
+
+def _report(output: Path, info: DeviceInfo) -> None:
+    print(f"{output} written by {info.spec}: {info.name}", file=sys.stderr)
+
+
+@contextmanager
+def _bar(what: str, hidden: bool = False) -> Iterator[Any]:
+    """A progress bar on stderr; gives the function that moves it."""
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=hidden or not console.is_terminal) as progress:
+        task = progress.add_task(what, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+def _console() -> Console:
+    """Standard output; wide where it is not a terminal, so that no cell is cut."""
+    return Console() if sys.stdout.isatty() else Console(width=140)
+
+
+def _print_json(value: object) -> None:
+    print(json.dumps(value, ensure_ascii=False, indent=1, allow_nan=False))
+
+
+__all__ = ["Missing", "main"]
