@@ -20,7 +20,7 @@ UNIT: Final = 2.0**-24
 
 STORAGE_UNIT: Final = {"float32": UNIT, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 STORAGE_TINY: Final = {"float32": 2.0**-126, "float16": 2.0**-25, "bfloat16": 2.0**-126}
-"""Absolute error of a stored number near 0: half the spacing of subnormals, or a flush to zero where those may be lost."""
+"""Absolute error of a stored number near 0: half the spacing of subnormals, or a flush to zero."""
 
 FLUSH: Final = 2.0**-126
 """A device may take float32 subnormals for 0, in and out."""
@@ -61,7 +61,7 @@ def room(expected: Expected) -> float:
 
 
 def share(got: npt.NDArray[Any], expected: Expected) -> float:
-    """The largest error as a share of its own bound: right up to 1; Inf for NaN where a number is due, or the reverse."""
+    """The largest error as a share of its own bound: right up to 1; Inf where NaN came for a number."""
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         numbers = got.astype(np.float64)
         error = np.abs(numbers - expected.value)
@@ -126,7 +126,9 @@ def layer_norm_back(
         xhat_error = truth.r * offset + np.abs(truth.xhat) * (r_share + 2 * UNIT)
         dx = _dx(truth, dy, alpha, n, r_share, xhat_error)
         stats_error = UNIT * np.abs(truth.mean) + mean_error
-        kept_error = truth.r * (UNIT * (centred + stats_error) + stats_error) + np.abs(truth.xhat) * (r_share + 3 * UNIT)
+        kept_error = truth.r * (UNIT * (centred + stats_error) + stats_error) + np.abs(truth.xhat) * (
+            r_share + 3 * UNIT
+        )
         size_dy = _magnitude(dy)
         terms = size_dy * np.abs(truth.xhat)
         dalpha = Expected((dy * truth.xhat).sum(0), (size_dy * kept_error + (sums + 2) * UNIT * terms + FLUSH).sum(0))
@@ -161,7 +163,8 @@ def _dx(
         + xhat * ux_error
     )
     flushed = FLUSH * (1 + truth.r * (2 + xhat))
-    return truth.r * inside + np.abs(truth.dx) * (r_share + UNIT) + flushed
+    bound: Doubles = truth.r * inside + np.abs(truth.dx) * (r_share + UNIT) + flushed
+    return bound
 
 
 def _stored(value: Doubles, bound: Doubles, storage: str) -> Expected:
@@ -177,4 +180,5 @@ def _magnitude(array: npt.NDArray[Any]) -> Doubles:
 
 
 def _row_mean(array: Doubles) -> Doubles:
-    return array.mean(-1, keepdims=True)
+    mean: Doubles = array.mean(-1, keepdims=True)
+    return mean

@@ -83,7 +83,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_device(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--device", default="auto", metavar="SPEC", help="as in Device(spec): auto, wgpu, wgpu:gl, cpu …")
+    parser.add_argument(
+        "--device", default="auto", metavar="SPEC", help="as in Device(spec): auto, wgpu, wgpu:gl, cpu …"
+    )
 
 
 def _info(options: argparse.Namespace) -> int:
@@ -196,7 +198,9 @@ def _gaps_table(results: list[Result]) -> Table:
 def _result_object(result: Result) -> dict[str, Any]:
     """A result as JSON takes it: Inf and NaN are not numbers there."""
     fields = dataclasses.asdict(result)
-    return {name: value if not isinstance(value, float) or np.isfinite(value) else None for name, value in fields.items()}
+    return {
+        name: value if not isinstance(value, float) or np.isfinite(value) else None for name, value in fields.items()
+    }
 
 
 def _run_softmax(options: argparse.Namespace) -> int:
@@ -216,8 +220,9 @@ def _run_layer_norm(options: argparse.Namespace) -> int:
     if not rest and len(options.inputs) < 2:
         raise ShapeError("expected X.npy and DY.npy, got one file")
     alpha = rest[0] if rest else None
-    with _target(options) as partial, Device(options.device) as device, _bar("rows") as advance:
-        with tempfile.TemporaryDirectory(dir=partial.parent, prefix=".rowgrad-") as folder:
+    with _target(options) as partial, Device(options.device) as device:
+        scratch = tempfile.TemporaryDirectory(dir=partial.parent, prefix=".rowgrad-")
+        with scratch as folder, _bar("rows") as advance:
             out = _mapped(Path(folder) / "dx.npy", x.shape, x.dtype)
             grads = layer_norm_back(
                 x, dy, alpha, eps=options.eps, out=(out, None, None), device=device, progress=advance
@@ -242,7 +247,9 @@ def _load(path: Path, bfloat16: bool) -> AnyArray:
         raise DTypeError(f"expected a .npy file, got the archive {path}: save its arrays one by one with numpy.save")
     if array.dtype.itemsize == 2 and array.dtype.kind in "Vu":
         if not bfloat16:
-            raise DTypeError(f"expected a floating-point type in {path}, got {array.dtype}: pass --bfloat16 if it is that")
+            raise DTypeError(
+                f"expected a floating-point type in {path}, got {array.dtype}: pass --bfloat16 if it is that"
+            )
         return array.view(ml_dtypes.bfloat16)
     return array
 

@@ -57,7 +57,6 @@ def chunk_count(rows: int) -> int:
     return min(max(-(-rows // CHUNK_ROWS), 1), MOST_CHUNKS)
 
 
-
 @dataclass(frozen=True)
 class Buffer:
     """A buffer of a kernel: its name, axes, element type and access.

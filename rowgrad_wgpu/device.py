@@ -21,8 +21,8 @@ import numpy.typing as npt
 
 from . import reference
 from .contract import KERNELS, STORAGE, Buffer, Kernel, chunk_count, storage_name
-from .errors import DeviceLost, DeviceTimeout, DeviceUnavailable, DTypeError, Error, ShapeError
-from .plan import Extent, Limits, Plan, kernel_named, plan_launch
+from .errors import DeviceLost, DeviceUnavailable, DTypeError, Error, ShapeError
+from .plan import CELL_BYTES, Extent, Limits, Plan, kernel_named, plan_launch
 
 logger = logging.getLogger("rowgrad_wgpu")
 
@@ -78,7 +78,7 @@ class Backend(Protocol):
         """Sends what has been recorded to the device."""
 
     def wait(self, deadline: float) -> None:
-        """Returns when all that was submitted is done. **Raises:** `DeviceTimeout` past `time.monotonic()` = `deadline`."""
+        """Returns when all that was submitted is done. **Raises:** `DeviceTimeout` once the monotonic clock passes."""
 
     def describe(self) -> dict[str, Any]:
         """Limits and features that matter, for `rowgrad info`."""
@@ -268,24 +268,28 @@ class Device:
         _check_names(record, buffers)
         for name, array in buffers.items():
             if not isinstance(array, Array):
-                raise DTypeError(f"[{kernel}] expected {name} to be an Array of this device, got {type(array).__name__}")
+                raise DTypeError(
+                    f"[{kernel}] expected {name} to be an Array of this device, got {type(array).__name__}"
+                )
             self._own(f"[{kernel}] {name}", array)
         storage, alpha = _storage_of(record, buffers)
         rows, d, chunks = _axes_of(record, buffers)
         _check_aliases(record, buffers)
         self._run(record, buffers, storage, alpha, Extent(rows, d, chunks, 0, rows))
 
-    def _run(
-        self, record: Kernel, buffers: Mapping[str, "Array"], storage: str, alpha: str, extent: Extent
-    ) -> None:
+    def _run(self, record: Kernel, buffers: Mapping[str, "Array"], storage: str, alpha: str, extent: Extent) -> None:
         """Launches over `extent`; the buffers hold at least its rows, and have been checked."""
         with self._lock:
             self._ready()
             plan = self._plan(record, storage, alpha, extent)
             if plan.dispatches:
-                self._backend.launch(plan, {name: array._buffer for name, array in buffers.items()})
+                self._backend.launch(plan, {name: self._bindable(array) for name, array in buffers.items()})
                 if not self._batches:
                     self._backend.submit()
+
+    def _bindable(self, array: "Array") -> Any:
+        """The array's buffer; one to bind in its place where it has no elements."""
+        return self._backend.allocate(CELL_BYTES) if array._buffer is None else array._buffer
 
     def _plan(self, record: Kernel, storage: str, alpha: str, extent: Extent) -> Plan:
         key = (record.name, storage, alpha, extent)
@@ -435,7 +439,9 @@ def _lengths(shape: int | Sequence[int]) -> tuple[int, ...]:
 def _check_names(record: Kernel, buffers: Mapping[str, object]) -> None:
     wanted = [buffer.name for buffer in record.buffers]
     if sorted(wanted) != sorted(buffers):
-        raise DTypeError(f"[{record.name}] expected the buffers {', '.join(wanted)}, got {', '.join(buffers) or 'none'}")
+        raise DTypeError(
+            f"[{record.name}] expected the buffers {', '.join(wanted)}, got {', '.join(buffers) or 'none'}"
+        )
 
 
 def _storage_of(record: Kernel, buffers: Mapping[str, Array]) -> tuple[str, str]:
@@ -557,7 +563,7 @@ def _unavailable_text(spec: str, failures: list[str]) -> str:
 
 
 def _self_test(info: DeviceInfo, backend: Backend) -> None:
-    """Refuses a device that computes wrongly: a row sum, a 16-bit round trip, a NaN that stays in its row.
+    """Refuses a device that computes wrongly: a sum over 64 elements, the rounding to 16 bits, a NaN.
 
     Some drivers have miscompiled reductions (WARP gave 3 for 2080) or return zeros (Apple's paravirtual device).
     """
@@ -566,25 +572,32 @@ def _self_test(info: DeviceInfo, backend: Backend) -> None:
         if not np.array_equal(expected, got, equal_nan=True):
             backend.close()
             raise DeviceUnavailable(
-                f"{info.name} computes wrongly: the {storage} self-test expected row sums {expected.tolist()},"
+                f"{info.name} computes wrongly: the {storage} self-test expected {expected.tolist()},"
                 f" got {got.tolist()}; its driver needs an update"
             )
 
 
 def _tested(backend: Backend, storage: str) -> tuple[AnyArray, AnyArray]:
-    """Three rows through softmax_back whose results are exact in every type: y = 1, dy = 0 … 63, a NaN in the second."""
+    """Three rows through softmax_back, their first results exact in every type, and what came.
+
+    y = 1 and dy = 0, 1/64 … 63/64: a sum over 64 elements; the same with a NaN; a product half-way between two numbers
+    of the 16-bit types, which has to be rounded to the even one.
+    """
     d = 64
     dtype = STORAGE[storage]
-    y = np.ones((3, d), dtype)
-    dy = np.tile(np.arange(d, dtype=np.float32) / 64, (3, 1)).astype(dtype)
+    y = np.ones((3, d), np.float32)
+    dy = np.tile(np.arange(d, dtype=np.float32) / d, (3, 1))
     dy[1, 5] = np.nan
-    extent = Extent(3, d, 1, 0, 3)
-    buffers = {name: backend.allocate(y.nbytes) for name in ("y", "dy", "dx")}
-    for name, host in (("y", y), ("dy", dy)):
+    y[2], dy[2] = 0, 0
+    y[2, 0], dy[2, 0] = 1 + (2.0**-6 if storage == "bfloat16" else 2.0**-9), 1.25
+    hosts = {"y": y.astype(dtype), "dy": dy.astype(dtype)}
+    buffers = {name: backend.allocate(hosts["y"].nbytes) for name in ("y", "dy", "dx")}
+    for name, host in hosts.items():
         backend.write(buffers[name], host.reshape(-1).view(np.uint8))
+    extent = Extent(3, d, 1, 0, 3)
     backend.launch(plan_launch(KERNELS["softmax_back"], storage, storage, extent, backend.limits), buffers)
     backend.submit()
-    got = np.full_like(y, -1)
+    got = np.empty((3, d), dtype)
     backend.read(buffers["dx"], got.reshape(-1).view(np.uint8), time.monotonic() + WAIT_SECONDS)
-    expected = reference.softmax_back(y, dy).astype(dtype)
+    expected = reference.softmax_back(hosts["y"], hosts["dy"]).astype(dtype)
     return expected[:, 0].astype(np.float32), got[:, 0].astype(np.float32)

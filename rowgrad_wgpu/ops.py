@@ -16,7 +16,7 @@ import numpy.typing as npt
 from .contract import KERNELS, STORAGE, chunk_count, storage_name
 from .device import AnyArray, Array, Device
 from .errors import DTypeError, ShapeError
-from .plan import Extent
+from .plan import Extent, row_step
 
 BLOCK_BYTES: Final = 64 << 20
 """Bytes of each host array that are on the device at once."""
@@ -70,12 +70,12 @@ def softmax_back(
     Source of the formula: the Jacobian of softmax, diag(y) − y yᵀ.
     """
     operands = _Operands("softmax_back", {"y": y, "dy": dy}, device)
-    out = operands.output("out", out)
+    dx = operands.output("out", out)
     if operands.resident:
-        operands.device.launch("softmax_back", y=operands["y"], dy=operands["dy"], dx=out)
+        operands.device.launch("softmax_back", y=operands["y"], dy=operands["dy"], dx=dx)
     else:
-        _softmax_host(operands, out, progress)
-    return out
+        _softmax_host(operands, dx, progress)
+    return dx
 
 
 def layer_norm_back(
@@ -166,9 +166,11 @@ class _Operands:
         dtype = self.first.dtype if dtype is None else dtype
         if out is None:
             return self.device.empty(shape, dtype) if self.resident else np.empty(shape, dtype)
-        kind: type = Array if self.resident else np.ndarray
-        if not isinstance(out, kind):
-            raise DTypeError(f"[{self.call}] expected {name} as {kind.__name__}, like the inputs, got {type(out).__name__}")
+        kind = Array if self.resident else np.ndarray
+        if not isinstance(out, (Array, np.ndarray)) or not isinstance(out, kind):
+            raise DTypeError(
+                f"[{self.call}] expected {name} as {kind.__name__}, like the inputs, got {type(out).__name__}"
+            )
         if out.dtype != dtype:
             raise DTypeError(f"[{self.call}] expected {name} in {np.dtype(dtype)}, got {out.dtype}")
         if out.shape != shape:
@@ -194,8 +196,8 @@ class _Operands:
             allowed = (storage, "float32") if name == "alpha" else (storage,)
             if storage_name(array.dtype) not in allowed:
                 raise DTypeError(
-                    f"[{self.call}] expected {name} in {' or '.join(dict.fromkeys(allowed))} beside {first} in {storage},"
-                    f" got {array.dtype}"
+                    f"[{self.call}] expected {name} in {' or '.join(dict.fromkeys(allowed))}, beside {first} in"
+                    f" {storage}, got {array.dtype}"
                 )
 
     def _check_shapes(self) -> None:
@@ -252,8 +254,8 @@ class _Stream:
 
     def __init__(self, device: Device, rows: int, d: int, dtype: np.dtype, progress: Progress | None) -> None:
         self.device, self.rows, self.d, self.dtype, self.progress = device, rows, d, dtype, progress
-        # An even number, so that 16-bit rows of odd d never share a word over two blocks.
-        self.step = max(2, BLOCK_BYTES // (d * 4) // 2 * 2)
+        least = row_step(d)
+        self.step = max(least, BLOCK_BYTES // (d * 4) // least * least)
         self._kept: dict[str, Array] = {}
 
     def blocks(self) -> Iterator[slice]:
@@ -330,7 +332,9 @@ class _LayerNorm:
         extent = self._extent(0, self.rows)
         with self.device.batch():
             partial = self._partial()
-            self._run_rows(self.operands["x"], self.operands["dy"], self._alpha(alpha), self.targets.dx, partial, extent)
+            self._run_rows(
+                self.operands["x"], self.operands["dy"], self._alpha(alpha), self.targets.dx, partial, extent
+            )
             if partial is not None:
                 self._sum(partial, self.targets)
         return self._answer()
@@ -358,7 +362,7 @@ class _LayerNorm:
     def _run_rows(
         self, x: Array, dy: Array, alpha: Array, dx: Array | None, partial: Array | None, extent: Extent
     ) -> None:
-        """The kernels over the rows of `extent`: dx and stats, or stats alone if dalpha needs them, then the partials."""
+        """The kernels over the rows of `extent`: dx and stats, or stats alone for dalpha, then the partials."""
         stats = self.device.empty((extent.stop - extent.start, 2), np.float32)
         alpha_type = storage_name(alpha.dtype)
         if dx is not None:
@@ -405,7 +409,7 @@ def _targets(operands: _Operands, out: Any, wanted: set[str]) -> LayerNormGrads:
     given = tuple(out) if isinstance(out, (tuple, list)) else (out, None, None)
     if len(given) != len(GRADIENTS):
         raise ShapeError(f"[layer_norm_back] expected out as dx or as (dx, dalpha, dbeta), got {len(given)} of them")
-    made = []
+    made: list[Any] = []
     for name, one in zip(GRADIENTS, given, strict=True):
         if name not in wanted:
             if one is not None:
@@ -431,6 +435,6 @@ def _wanted(grads: Sequence[str]) -> set[str]:
 def _checked_eps(eps: float) -> float:
     if isinstance(eps, bool) or not isinstance(eps, (int, float, np.floating, np.integer)):
         raise DTypeError(f"[layer_norm_back] expected eps as a number, got {type(eps).__name__}")
-    if not 0 <= float(np.float32(eps)) < math.inf:
+    if not 0 <= float(eps) <= float(np.finfo(np.float32).max):
         raise ShapeError(f"[layer_norm_back] expected eps to be finite and 0 or more, got {eps}")
     return float(np.float32(eps))

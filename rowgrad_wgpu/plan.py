@@ -116,7 +116,7 @@ class Slice:
 
 @dataclass(frozen=True)
 class Dispatch:
-    """One dispatch: its grid of workgroups, the part of each buffer it binds, the values of the record's uint32 fields."""
+    """One dispatch: its grid of workgroups, the part of each buffer it binds, the values of the record's fields."""
 
     grid: tuple[int, int]
     slices: Mapping[str, Slice]
@@ -184,7 +184,9 @@ def _team(cells: int, rows_in_turn: int, limits: Limits) -> int:
         team *= 2
     if _iterations(cells, team, rows_in_turn) > LOOP_ITERATIONS:
         longest = LOOP_ITERATIONS // (LOOPS_PER_ROW * rows_in_turn) * widest * CELL
-        raise ShapeError(f"expected rows of at most about {longest:,} elements, got {cells * CELL:,}: split the last axis")
+        raise ShapeError(
+            f"expected rows of at most about {longest:,} elements, got {cells * CELL:,}: split the last axis"
+        )
     return team
 
 
@@ -211,7 +213,9 @@ def _params_windows(kernel: Kernel, variant: Variant, extent: Extent, limits: Li
         yield _Window(start, stop - start, first_chunk, chunk - first_chunk)
         start = stop
     if extent.stop == extent.rows:
-        yield from (_Window(extent.start, 0, first, count) for first, count in _pieces(chunk, extent.chunks, most_chunks))
+        yield from (
+            _Window(extent.start, 0, first, count) for first, count in _pieces(chunk, extent.chunks, most_chunks)
+        )
 
 
 def _chunk_windows(kernel: Kernel, variant: Variant, extent: Extent, limits: Limits) -> Iterator[_Window]:
@@ -234,20 +238,32 @@ def _most_rows(kernel: Kernel, variant: Variant, extent: Extent, limits: Limits)
     most = min(room // longest, max(DISPATCH_ELEMENTS // extent.d, 1))
     if "per" in kernel.meta and extent.per > LOOP_ITERATIONS:
         most = min(most, LOOP_ITERATIONS)
-    most = max(most, variant.rows_in_turn) // variant.rows_in_turn * variant.rows_in_turn
+    step = row_step(extent.d)
+    most = max(most, step) // step * step
     if most * longest > room:
         raise ShapeError(
-            f"expected rows of which {variant.rows_in_turn} fit a binding of {limits.binding_bytes:,} bytes,"
+            f"expected rows of which {step} fit a binding of {limits.binding_bytes:,} bytes,"
             f" got {longest:,} bytes a row: split the last axis"
         )
     return most
 
 
+def row_step(d: int) -> int:
+    """Windows and blocks are a multiple of this many rows: each then begins with a cell.
+
+    Where d is no multiple of a cell, the order of a row's sum depends on where in a cell the row begins; so it is the
+    same in every window, and two 16-bit rows that share a word are never parted.
+    """
+    return 1 if d % CELL == 0 else CELL
+
+
 def _most_chunks(d: int, limits: Limits) -> int:
     room = limits.binding_bytes - limits.binding_alignment - CELL_BYTES
     if 8 * d > room:
-        raise ShapeError(f"expected 2 × d float32 sums to fit a binding of {limits.binding_bytes:,} bytes, got d = {d:,}")
-    return room // (8 * d)
+        raise ShapeError(
+            f"expected 2 × d float32 sums to fit a binding of {limits.binding_bytes:,} bytes, got d = {d:,}"
+        )
+    return min(room // (8 * d), LOOP_ITERATIONS)
 
 
 def _dispatch(kernel: Kernel, variant: Variant, extent: Extent, window: _Window, limits: Limits) -> Dispatch:
@@ -270,9 +286,7 @@ def _dispatch(kernel: Kernel, variant: Variant, extent: Extent, window: _Window,
     return Dispatch(grid, slices, fields, max(window.row_count, 2 * window.chunk_count) * extent.d)
 
 
-def _bound_part(
-    buffer: Buffer, variant: Variant, extent: Extent, window: _Window, limits: Limits
-) -> tuple[Slice, int]:
+def _bound_part(buffer: Buffer, variant: Variant, extent: Extent, window: _Window, limits: Limits) -> tuple[Slice, int]:
     """The part of a buffer that `window` needs, and the element of it at which the window begins."""
     step = _step_bytes(buffer, variant, extent.d)
     if buffer.axes[0] == "rows":

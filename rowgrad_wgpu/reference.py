@@ -25,7 +25,8 @@ def softmax_back(y: npt.ArrayLike, dy: npt.ArrayLike) -> Doubles:
     y, dy = _doubles(y), _doubles(dy)
     with np.errstate(invalid="ignore", over="ignore"):
         inner = (dy * y).sum(-1, keepdims=True)
-        return y * (dy - inner)
+        dx: Doubles = y * (dy - inner)
+    return dx
 
 
 def layer_norm_stats(x: npt.ArrayLike, eps: float) -> tuple[Doubles, Doubles]:

@@ -168,7 +168,7 @@ def _stats_block(block: Operands) -> None:
 
 
 def _normalised(block: Operands) -> tuple[Singles, Singles]:
-    """x̂ and r; sets `stats`. The corrected two-pass algorithm of lib/statistics.wgsl, its few row scalars in float64."""
+    """x̂ and r; sets `stats`. The corrected two-pass algorithm of lib/statistics.wgsl, row scalars in float64."""
     x = _widen(block["x"])
     near = _row_sum(x) / np.float32(x.shape[1])
     centred = x - near
@@ -222,7 +222,8 @@ def _row_sum(block: Singles) -> Singles:
 
 def _row_mean(block: Singles) -> npt.NDArray[np.float64]:
     """The mean of each row as a column: a float32 sum, divided in float64."""
-    return _row_sum(block).astype(np.float64) / block.shape[1]
+    mean: npt.NDArray[np.float64] = _row_sum(block).astype(np.float64) / block.shape[1]
+    return mean
 
 
 def _widen(array: npt.NDArray[Any]) -> Singles:

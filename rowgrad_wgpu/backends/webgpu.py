@@ -211,7 +211,9 @@ class WebGPUBackend:
             return self._device.create_buffer(size=size, usage=usage)
         except (wgpu.GPUError, MemoryError) as error:
             if isinstance(error, MemoryError) or "memory" in str(error).lower():
-                raise OutOfMemory(f"the device has no room for {size:,} bytes: free Arrays or use fewer rows") from error
+                raise OutOfMemory(
+                    f"the device has no room for {size:,} bytes: free Arrays or use fewer rows"
+                ) from error
             raise _translation("allocating", error, Error) from error
 
     def _pipeline(self, variant: Variant) -> Any:

@@ -1,0 +1,62 @@
+"""Shapes and inputs that the tests of all kernels share; each odd number has broken somebody's kernel."""
+
+import numpy as np
+import pytest
+
+from rowgrad_wgpu import bounds, layer_norm_back, softmax_back
+from rowgrad_wgpu.contract import STORAGE, chunk_count
+from rowgrad_wgpu.device import Device
+from rowgrad_wgpu.plan import CELL, SOFTWARE_QUADS, SOFTWARE_TEAM
+
+# The last d whose rows a software adapter keeps, and its neighbours.
+KEPT_D = SOFTWARE_TEAM * SOFTWARE_QUADS * CELL
+
+ROWS = (0, 1, 2, 37, 63, 64, 65, 199, 511, 512, 513, 4096, 65535, 65536, 65537, 98304)
+FEW_D = (3, 4)
+ALL_D = (
+    *(1, 2, 3, 7, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257, 513, 760, 768, 769),
+    *(KEPT_D - CELL, KEPT_D - 1, KEPT_D, KEPT_D + 1, 1500, 2000, 4097, 8192, 16384, 32768, 65537, 131072),
+)
+NARROW_D = (1, 2, 3, 6, 7, 32, 33, 129, 762, 768, 769, KEPT_D - 1, KEPT_D, KEPT_D + 1, 16385)
+GL_ELEMENTS = 20_000
+
+
+def small_on_gl(device: Device, rows: int, d: int) -> None:
+    if device.info.api == "gl" and (rows * d > GL_ELEMENTS or d > 1100):
+        pytest.skip(f"OpenGL runs small shapes only, not {rows}×{d}")
+
+
+def inputs(rows: int, d: int, storage: str, seed: int = 0) -> dict[str, np.ndarray]:
+    """y a softmax, x with a mean, dy and alpha normal."""
+    random = np.random.default_rng([rows, d, seed])
+    dtype = STORAGE[storage]
+    y = np.exp(random.standard_normal((rows, d), np.float32) * 2)
+    if rows:
+        y /= y.sum(-1, keepdims=True)
+    return {
+        "y": y.astype(dtype),
+        "x": (random.standard_normal((rows, d), np.float32) * 2 + 0.5).astype(dtype),
+        "dy": random.standard_normal((rows, d), np.float32).astype(dtype),
+        "alpha": (1 + random.standard_normal(d, np.float32) / 2).astype(dtype),
+    }
+
+
+def check_softmax(device: Device, y: np.ndarray, dy: np.ndarray, storage: str) -> np.ndarray:
+    dx = softmax_back(y, dy, device=device)
+    assert dx.dtype == y.dtype
+    assert dx.shape == y.shape
+    assert bounds.share(dx, bounds.softmax_back(y, dy, storage)) <= 1
+    return dx
+
+
+def check_layer_norm(device: Device, given: dict[str, np.ndarray], storage: str, eps: float = 1e-5) -> None:
+    x, dy, alpha = given["x"], given["dy"], given["alpha"]
+    got = layer_norm_back(x, dy, alpha, eps=eps, device=device)
+    rows = x.shape[0]
+    chunks = chunk_count(rows)
+    expected = bounds.layer_norm_back(x, dy, alpha, eps, storage, chunks + -(-rows // chunks))
+    assert (got.dx.dtype, got.dx.shape) == (x.dtype, x.shape)
+    for name, shape in (("dalpha", x.shape[-1:]), ("dbeta", x.shape[-1:])):
+        assert (getattr(got, name).dtype, getattr(got, name).shape) == (np.float32, shape)
+    for name in ("dx", "dalpha", "dbeta"):
+        assert bounds.share(getattr(got, name), getattr(expected, name)) <= 1, name

@@ -1,0 +1,60 @@
+"""The test of the tests: a shader broken on purpose has to be refused by the self-test or fail the check."""
+
+import pytest
+
+from rowgrad_wgpu import check, source
+from rowgrad_wgpu.contract import STORAGE
+from rowgrad_wgpu.device import Device
+from rowgrad_wgpu.errors import DeviceUnavailable
+
+FAULTS = {
+    "softmax without its inner product": ("softmax_back.wgsl", "a * (b - inner)", "a * b"),
+    "the row's last quad left out": ("lib/row.wgsl", "(row.shift + sizes.d + 3u) / 4u", "(row.shift + sizes.d) / 4u"),
+    "lanes outside the row count in": ("lib/statistics.wgsl", "inside(row, q, quad - near)", "quad - near"),
+    "a level of the tree left out": ("lib/team.wgsl", "var reach = TEAM / 2u", "var reach = TEAM / 4u"),
+    "no mean of u": ("layer_norm_back.wgsl", "u - means.x - xhat", "u - xhat"),
+    "no mean of u xhat": ("layer_norm_back.wgsl", " - xhat * means.y", ""),
+    "eps forgotten": ("lib/statistics.wgsl", " + eps[0]", ""),
+    "alpha forgotten": ("layer_norm_back.wgsl", " * alpha_quad(column_of(row, q))", ""),
+    "what the first mean missed": ("lib/statistics.wgsl", "statistics.near) - statistics.rest)", "statistics.near))"),
+    "the overflow rule left out": ("lib/statistics.wgsl", "if (square < OVERFLOWING)", "if (true)"),
+    "a NaN lost in the clamp": ("lib/statistics.wgsl", "select(value, least, value < least)", "max(value, least)"),
+    "bfloat16 cut off, not rounded": ("lib/storage/bfloat16.wgsl", "bits + 0x7fffu + (", "bits + 0u * ("),
+    "ties of float16 away from even": ("lib/storage/float16.wgsl", "+ 0xfffu + (", "+ 0x1000u + 0u * ("),
+    "ties of bfloat16 away from even": ("lib/storage/bfloat16.wgsl", "+ ((bits >> vec4u(16u)) & vec4u(1u))", "+ 1u"),
+    "a word of two rows written by one": ("lib/store/pairs.wgsl", "seam[team] | (pair & 0xffff0000u)", "pair"),
+    "two rows of an odd d in another order": ("lib/store/pairs.wgsl", "seam[team] = pair & 0xffffu", "seam[team] = 0u"),
+    "the last row of a chunk left out": ("layer_norm_params.wgsl", "; row < end - ", "; row + 1u < end - "),
+    "dalpha and dbeta exchanged": ("layer_norm_params.wgsl", "[alpha_slot] = dalpha", "[alpha_slot] = dbeta"),
+    "the first chunk left out": ("sum_partials.wgsl", "var chunk = 0u", "var chunk = 1u"),
+    "the grid not folded": ("lib/row.wgsl", "group.x + group.y * groups.x", "group.x"),
+}  # fmt: skip
+
+LARGE = ("the grid not folded",)
+
+
+def caught(device: Device, large: bool) -> bool:
+    inputs = [check.random_case(65_537, 4, STORAGE["float32"])] if large else []
+    for dtype in STORAGE.values():
+        inputs += [check.random_case(129, 33, dtype), *check.hard_cases(dtype)]
+    inputs.append(check.random_case(66, 64, STORAGE["bfloat16"]))
+    return any(not result.ok for case in inputs for result in check.check_case(device, case))
+
+
+def test_the_shaders_as_they_are_pass(vulkan):
+    assert not caught(vulkan, large=True)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_caught(vulkan, fault, monkeypatch):
+    name, right, wrong = FAULTS[fault]
+    text = source.shader_text(name)
+    assert right in text
+    original = source.shader_text
+    monkeypatch.setattr(source, "shader_text", lambda one: text.replace(right, wrong) if one == name else original(one))
+    try:
+        with Device("wgpu:vulkan") as broken:
+            assert caught(broken, large=fault in LARGE)
+    except DeviceUnavailable as refusal:
+        if "computes wrongly" not in str(refusal):
+            raise
