@@ -1,0 +1,52 @@
+import os
+
+import pytest
+
+from rowgrad_wgpu.device import Device
+from rowgrad_wgpu.errors import DeviceUnavailable
+
+
+@pytest.fixture(scope="session")
+def open_device():
+    opened = {}
+
+    def device_of(spec):
+        if spec not in opened:
+            opened[spec] = _opened_or_reason(spec)
+        if isinstance(opened[spec], Device):
+            return opened[spec]
+        # Where a device has to be there, as on CI, its absence is a failure.
+        refuse = pytest.fail if spec in os.environ.get("ROWGRAD_EXPECT", "").split() else pytest.skip
+        return refuse(opened[spec])
+
+    yield device_of
+    for device in opened.values():
+        if isinstance(device, Device):
+            device.close()
+
+
+def _opened_or_reason(spec):
+    try:
+        return Device(spec)
+    except DeviceUnavailable as error:
+        return str(error)
+
+
+@pytest.fixture(scope="session", params=["cpu", "wgpu:vulkan", "wgpu:gl"], ids=["cpu", "vulkan", "gl"])
+def device(request, open_device):
+    return open_device(request.param)
+
+
+@pytest.fixture(scope="session", params=["wgpu:vulkan", "wgpu:gl"], ids=["vulkan", "gl"])
+def webgpu(request, open_device):
+    return open_device(request.param)
+
+
+@pytest.fixture(scope="session")
+def vulkan(open_device):
+    return open_device("wgpu:vulkan")
+
+
+@pytest.fixture(scope="session")
+def cpu(open_device):
+    return open_device("cpu")

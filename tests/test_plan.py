@@ -1,0 +1,511 @@
+import math
+from dataclasses import replace
+from itertools import pairwise, product
+
+import pytest
+
+from rowgrad_wgpu.contract import CHUNK_ROWS, KERNELS, MOST_CHUNKS, STORAGE, chunk_count
+from rowgrad_wgpu.errors import ShapeError
+from rowgrad_wgpu.plan import (
+    CELL,
+    CELL_BYTES,
+    DISPATCH_ELEMENTS,
+    EASY_QUADS,
+    HARDWARE_GROUP,
+    HARDWARE_QUADS,
+    HARDWARE_TEAM,
+    LOOP_ITERATIONS,
+    SOFTWARE_QUADS,
+    SOFTWARE_TEAM,
+    UNLIMITED,
+    WIDEST_TEAM,
+    Extent,
+    Limits,
+    choose_variant,
+    kernel_named,
+    most_cells,
+    plan_launch,
+    row_step,
+)
+
+LLVMPIPE_LOOPS = 65_535
+WIDTHS = (1, 2, 3, 7, 8, 17, 64, 768, 769, 1023, 1024, 4096, 4097, 16384, 16385, 131072, 1048575, 1048576)
+ROWS = (0, 1, 2, 63, 64, 65, 4096, 16385, 65535, 65536, 65537, 98304, 3_000_000)
+MOST_DISPATCHES = 60  # longer plans only repeat themselves
+
+WEBGPU = Limits(
+    binding_bytes=128 << 20,
+    binding_alignment=256,
+    groups_per_dimension=65_535,
+    threads_per_group=256,
+    shared_bytes=16 << 10,
+    software=False,
+)
+LIMITS = [
+    replace(WEBGPU, binding_bytes=binding, binding_alignment=alignment, software=software)
+    for binding, alignment, software in product((128 << 20, 65536, 4096), (16, 32, 256), (True, False))
+]
+TYPES = (("float32", "float32"), ("float16", "float32"), ("bfloat16", "bfloat16"))
+
+KERNEL = pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+ROW_KERNELS = [kernel for kernel in KERNELS.values() if "row" in kernel.parts]
+ROW_KERNEL = pytest.mark.parametrize("kernel", ROW_KERNELS, ids=[kernel.name for kernel in ROW_KERNELS])
+LIMIT = pytest.mark.parametrize(
+    "limits",
+    LIMITS,
+    ids=[f"{one.binding_bytes}-{one.binding_alignment}-{'software' if one.software else 'hardware'}" for one in LIMITS],
+)
+PARAMS = KERNELS["layer_norm_params"]
+SUMS = KERNELS["sum_partials"]
+
+
+def whole(rows, d, chunks=None):
+    return Extent(rows, d, chunks or chunk_count(rows), 0, rows)
+
+
+def launches(kernel, limits):
+    """The plan of every width, type and number of rows, but for those too long for the limits or for a test."""
+    for d, (storage, alpha), rows in product(WIDTHS, TYPES, ROWS):
+        if rows * d * STORAGE[storage].itemsize > MOST_DISPATCHES * limits.binding_bytes // 2:
+            continue
+        try:
+            plan = plan_launch(kernel, storage, alpha, whole(rows, d), limits)
+        except ShapeError:
+            continue
+        yield plan
+
+
+def fields_of(kernel, dispatch):
+    return dict(zip(kernel.meta + kernel.window, dispatch.fields, strict=True))
+
+
+def item_bytes(plan, buffer):
+    names = {"F": plan.variant.storage, "A": plan.variant.alpha, "float32": "float32"}
+    return STORAGE[names[buffer.element]].itemsize
+
+
+def step_bytes(plan, buffer):
+    """Bytes of a row, a chunk, or the whole buffer."""
+    axes = [axis for axis in buffer.axes if axis not in ("rows", "chunks")]
+    return math.prod(plan.extent.d if axis == "d" else axis for axis in axes) * item_bytes(plan, buffer)
+
+
+def window_of(kernel, plan, buffer, dispatch, first_row):
+    """The first byte and the bytes of a buffer that a dispatch's window covers."""
+    fields = fields_of(kernel, dispatch)
+    axis, step = buffer.axes[0], step_bytes(plan, buffer)
+    if axis == "rows":
+        return (first_row - plan.extent.start) * step, fields["row_count"] * step
+    if axis == "chunks":
+        return fields["first_chunk"] * step, fields["chunk_count"] * step
+    return 0, step
+
+
+def origin_of(kernel, buffer, dispatch):
+    fields = fields_of(kernel, dispatch)
+    return fields.get("origin" if buffer.element == "F" else f"{buffer.name}_origin", 0)
+
+
+def row_starts(kernel, plan):
+    """Each dispatch with the row of the whole array that it begins with."""
+    row = plan.extent.start
+    for dispatch in plan.dispatches:
+        fields = fields_of(kernel, dispatch)
+        yield dispatch, fields.get("first_row", row)
+        row += fields.get("row_count", 0)
+
+
+def check_slices(kernel, plan, limits):
+    for dispatch, first_row in row_starts(kernel, plan):
+        for buffer in kernel.buffers:
+            part = dispatch.slices[buffer.name]
+            begin, nbytes = window_of(kernel, plan, buffer, dispatch, first_row)
+            origin = origin_of(kernel, buffer, dispatch) * item_bytes(plan, buffer)
+            assert part.offset % limits.binding_alignment == 0
+            assert part.nbytes % CELL_BYTES == 0
+            assert CELL_BYTES <= part.nbytes <= limits.binding_bytes
+            assert part.offset + origin == begin
+            assert begin + nbytes <= part.offset + part.nbytes
+            assert part.offset + part.nbytes <= max(begin + nbytes + CELL_BYTES - 1, CELL_BYTES)
+
+
+def check_grids(kernel, plan, limits):
+    for dispatch in plan.dispatches:
+        across, down = dispatch.grid
+        needed = math.ceil(units_of(kernel, plan, dispatch) / units_per_group(kernel, plan))
+        assert 1 <= across <= limits.groups_per_dimension
+        assert 1 <= down <= limits.groups_per_dimension
+        assert needed <= across * down < needed + max(down, 2)
+
+
+def units_of(kernel, plan, dispatch):
+    """What is dealt out to the workgroups: rows, columns of chunks (four at once where aligned), columns."""
+    fields = fields_of(kernel, dispatch)
+    if kernel in ROW_KERNELS:
+        return fields["row_count"]
+    if kernel is PARAMS:
+        return fields["chunk_count"] * plan.extent.d // (CELL if plan.variant.aligned else 1)
+    return plan.extent.d
+
+
+def units_per_group(kernel, plan):
+    variant = plan.variant
+    return variant.teams * variant.rows_in_turn if kernel in ROW_KERNELS else variant.team
+
+
+def check_elements(kernel, plan, limits):
+    least = plan.extent.d * row_step(plan.extent.d)
+    for dispatch in plan.dispatches:
+        fields = fields_of(kernel, dispatch)
+        read = max(fields.get("row_count", 0), 2 * fields.get("chunk_count", 0)) * plan.extent.d
+        assert dispatch.elements >= read
+        assert fields.get("row_count", 0) * plan.extent.d <= max(DISPATCH_ELEMENTS, least)
+        assert dispatch.elements <= max(DISPATCH_ELEMENTS, least, 2 * plan.extent.d)
+
+
+def check_threads(kernel, plan, limits):
+    variant = plan.variant
+    assert variant.team & (variant.team - 1) == 0
+    assert 1 <= variant.threads <= min(limits.threads_per_group, 256)
+    assert 16 * variant.threads + 4 * variant.teams <= min(limits.shared_bytes, 16 << 10)
+
+
+def check_fields(kernel, plan, limits):
+    wanted = {"rows": plan.extent.rows, "d": plan.extent.d, "per": plan.extent.per}
+    for dispatch in plan.dispatches:
+        fields = fields_of(kernel, dispatch)
+        assert all(0 <= value < 1 << 32 for value in fields.values())
+        assert {name: fields[name] for name in kernel.meta} == {name: wanted[name] for name in kernel.meta}
+
+
+@LIMIT
+@KERNEL
+def test_every_dispatch_keeps_the_limits(kernel, limits):
+    count = 0
+    for plan in launches(kernel, limits):
+        for check in (check_slices, check_grids, check_elements, check_threads, check_fields):
+            check(kernel, plan, limits)
+        count += 1
+    assert count > 100
+
+
+def rows_of(kernel, plan):
+    """The rows that the dispatches' windows cover, as neighbouring ranges joined."""
+    covered = []
+    for dispatch, first_row in row_starts(kernel, plan):
+        buffer = kernel.buffers[0]
+        begin = dispatch.slices[buffer.name].offset + origin_of(kernel, buffer, dispatch) * item_bytes(plan, buffer)
+        row, beside = divmod(begin, step_bytes(plan, buffer))
+        assert beside == 0
+        assert row + plan.extent.start == first_row
+        covered.append((first_row, first_row + fields_of(kernel, dispatch)["row_count"]))
+    return joined(covered)
+
+
+def joined(ranges):
+    found = []
+    for start, stop in ranges:
+        if start == stop:
+            continue
+        if found and found[-1][1] == start:
+            start = found.pop()[0]
+        found.append((start, stop))
+    return found
+
+
+@LIMIT
+@ROW_KERNEL
+def test_rows_are_covered_once_and_in_order(kernel, limits):
+    for plan in launches(kernel, limits):
+        rows = plan.extent.rows
+        assert rows_of(kernel, plan) == ([(0, rows)] if rows else [])
+
+
+@LIMIT
+@ROW_KERNEL
+def test_every_window_begins_with_a_cell(kernel, limits):
+    """So that the order of a row's sum does not depend on the windows."""
+    for plan in launches(kernel, limits):
+        for dispatch in plan.dispatches:
+            assert fields_of(kernel, dispatch)["origin"] % CELL == 0
+
+
+@LIMIT
+@ROW_KERNEL
+def test_a_seam_never_lies_between_windows(kernel, limits):
+    """Two odd 16-bit rows share a word, so each window begins with an even row of its buffers."""
+    for plan in launches(kernel, limits):
+        if plan.extent.d % 2 and plan.variant.storage != "float32":
+            assert plan.variant.rows_in_turn == 2
+            assert all(first_row % 2 == 0 for _, first_row in row_starts(kernel, plan))
+        else:
+            assert plan.variant.rows_in_turn == 1
+
+
+@pytest.mark.parametrize("d", range(1, 13))
+def test_row_step(d):
+    assert row_step(d) * d % CELL == 0
+    assert row_step(d) == (1 if d % CELL == 0 else CELL)
+
+
+def chunks_of(plan):
+    """What the threads of layer_norm_params do: each chunk's rows in order, and how often it is begun anew."""
+    rows = {chunk: [] for chunk in range(plan.extent.chunks)}
+    begun = dict.fromkeys(rows, 0)
+    for dispatch in plan.dispatches:
+        fields = fields_of(PARAMS, dispatch)
+        stop_row = fields["first_row"] + fields["row_count"]
+        for chunk in range(fields["first_chunk"], fields["first_chunk"] + fields["chunk_count"]):
+            start = chunk * fields["per"]
+            begin, end = max(start, fields["first_row"]), min(start + fields["per"], stop_row)
+            rows[chunk].append((begin, max(begin, end)))
+            begun[chunk] += start >= fields["first_row"]
+    return {chunk: joined(ranges) for chunk, ranges in rows.items()}, begun
+
+
+def wanted_chunks(extent):
+    wanted = {}
+    for chunk in range(extent.chunks):
+        start, stop = chunk * extent.per, min((chunk + 1) * extent.per, extent.rows)
+        wanted[chunk] = [(start, stop)] if start < stop else []
+    return wanted
+
+
+def assert_chunks(plan):
+    """Each chunk of the whole array begun once, and its rows summed in order."""
+    rows, begun = chunks_of(plan)
+    assert rows == wanted_chunks(plan.extent)
+    assert set(begun.values()) == {1}
+
+
+@LIMIT
+def test_params_begin_every_chunk_once(limits):
+    for plan in launches(PARAMS, limits):
+        assert_chunks(plan)
+
+
+@pytest.mark.parametrize("chunks", [1, 2, 3, 7, 64, 256, 300, 4097])
+@pytest.mark.parametrize("rows", [0, 1, 2, 65, 4096, 16385])
+def test_params_take_any_number_of_chunks(rows, chunks):
+    for limits in LIMITS:
+        for d in (1, 8, 17, 64):
+            if rows * d * 2 + chunks * d * 8 <= MOST_DISPATCHES * limits.binding_bytes // 2:
+                assert_chunks(plan_launch(PARAMS, "float16", "float16", whole(rows, d, chunks), limits))
+
+
+def test_chunks_without_rows_are_begun():
+    rows = CHUNK_ROWS * MOST_CHUNKS + 1
+    extent = whole(rows, 8)
+    assert extent.chunks * extent.per >= rows + extent.per, "expected rows that leave a chunk empty"
+    assert wanted_chunks(extent)[MOST_CHUNKS - 1] == []
+    assert_chunks(plan_launch(PARAMS, "float32", "float32", extent, WEBGPU))
+
+
+def test_no_rows_give_one_chunk_and_no_rows_of_dx():
+    plan = plan_launch(PARAMS, "float32", "float32", whole(0, 8), WEBGPU)
+    assert [fields_of(PARAMS, one)["chunk_count"] for one in plan.dispatches] == [1]
+    assert plan_launch(ROW_KERNELS[0], "float32", "float32", whole(0, 8), WEBGPU).dispatches == ()
+
+
+@LIMIT
+def test_sums_take_every_chunk_once_and_in_order(limits):
+    for d, chunks in product(WIDTHS, (1, 2, 3, 255, 256, 4097)):
+        if 8 * d * chunks > MOST_DISPATCHES * limits.binding_bytes:
+            continue
+        try:
+            plan = plan_launch(SUMS, "float32", "float32", whole(chunks, d, chunks), limits)
+        except ShapeError:
+            continue
+        windows = [fields_of(SUMS, one) for one in plan.dispatches]
+        ranges = [(one["first_chunk"], one["first_chunk"] + one["chunk_count"]) for one in windows]
+        assert joined(ranges) == [(0, chunks)]
+
+
+def parts(rows, stops):
+    bounds = [0, *[stop for stop in stops if stop < rows], rows]
+    return pairwise(bounds)
+
+
+def streamed(kernel, storage, extent, stops, limits):
+    """One plan after another, each over its own part of the rows."""
+    for start, stop in parts(extent.rows, stops):
+        part = replace(extent, start=start, stop=stop)
+        yield plan_launch(kernel, storage, storage, part, limits)
+
+
+STOPS = [(1,), (3, 64, 65, 4000), (63, 127, 191), (8192, 16384)]
+
+
+@ROW_KERNEL
+@pytest.mark.parametrize("stops", STOPS)
+def test_streamed_rows_are_covered_once(kernel, stops):
+    for limits, d, storage in product(LIMITS, (7, 8), ("float32", "float16")):
+        extent = whole(4099, d)
+        covered = []
+        for plan in streamed(kernel, storage, extent, stops, limits):
+            check_slices(kernel, plan, limits)
+            covered += rows_of(kernel, plan)
+        assert joined(covered) == [(0, extent.rows)]
+
+
+@pytest.mark.parametrize("stops", STOPS)
+@pytest.mark.parametrize("rows", [130, 4099, 16385])
+def test_streamed_params_are_those_of_one_pass(rows, stops):
+    for limits, d in product(LIMITS, (7, 8)):
+        extent = whole(rows, d)
+        plans = list(streamed(PARAMS, "float16", extent, stops, limits))
+        for plan in plans:
+            check_slices(PARAMS, plan, limits)
+        dispatches = tuple(dispatch for plan in plans for dispatch in plan.dispatches)
+        assert_chunks(replace(plans[0], extent=extent, dispatches=dispatches))
+
+
+@KERNEL
+@pytest.mark.parametrize("d", WIDTHS)
+def test_variant_does_not_depend_on_rows(kernel, d):
+    for storage, alpha in TYPES:
+        for software in (True, False):
+            limits = replace(WEBGPU, software=software)
+            plans = [plan_launch(kernel, storage, alpha, whole(rows, d), limits) for rows in (1, 2, 65, 257)]
+            assert {plan.variant for plan in plans} == {choose_variant(kernel, storage, alpha, d, limits)}
+
+
+def turns(variant, d):
+    """Times that a thread of a row kernel goes round its loops: mean, variance, sums, write; three sums of a team."""
+    rounds = 4 * math.ceil(most_cells(d) / variant.team) + 3 * int(math.log2(variant.team))
+    return (rounds + 1) * variant.rows_in_turn
+
+
+@ROW_KERNEL
+@pytest.mark.parametrize("software", [True, False])
+def test_no_row_goes_round_too_often(kernel, software):
+    limits = replace(WEBGPU, software=software)
+    lengths = {d + near for d in (*WIDTHS, 480_000, 240_000, 524_288) for near in (-1, 0, 1)} - {0}
+    for d, storage in product(sorted(lengths), STORAGE):
+        variant = choose_variant(kernel, storage, storage, d, limits)
+        assert turns(variant, d) <= LLVMPIPE_LOOPS
+        if variant.quads:
+            assert variant.quads * variant.team >= most_cells(d)
+
+
+@pytest.mark.parametrize("rows", [LOOP_ITERATIONS, LOOP_ITERATIONS + 1, 3_000_000, 20_000_000])
+@pytest.mark.parametrize("chunks", [1, 3, MOST_CHUNKS])
+def test_no_chunk_goes_round_too_often(rows, chunks):
+    for limits in LIMITS[:6]:
+        plan = plan_launch(PARAMS, "float16", "float16", whole(rows, 1, chunks), limits)
+        for dispatch in plan.dispatches:
+            fields = fields_of(PARAMS, dispatch)
+            assert min(fields["per"], fields["row_count"]) <= LOOP_ITERATIONS
+        if len(plan.dispatches) < 1000:
+            assert_chunks(plan)
+
+
+@pytest.mark.parametrize("chunks", [1, 256, LOOP_ITERATIONS, LOOP_ITERATIONS + 1, 200_000])
+def test_no_sum_of_partials_goes_round_too_often(chunks):
+    plan = plan_launch(SUMS, "float32", "float32", whole(chunks, 1, chunks), WEBGPU)
+    counts = [fields_of(SUMS, dispatch)["chunk_count"] for dispatch in plan.dispatches]
+    assert max(counts) <= LOOP_ITERATIONS
+    assert sum(counts) == chunks
+
+
+SOFTWARE_KEPT = SOFTWARE_TEAM * SOFTWARE_QUADS * CELL
+EASY = HARDWARE_TEAM * EASY_QUADS * CELL
+HARDWARE_KEPT = WIDEST_TEAM * HARDWARE_QUADS * CELL
+
+
+@pytest.mark.parametrize(
+    ("software", "d", "team", "quads"),
+    [
+        (True, CELL, SOFTWARE_TEAM, 1),
+        (True, SOFTWARE_TEAM * CELL, SOFTWARE_TEAM, 1),
+        (True, SOFTWARE_TEAM * CELL + CELL, SOFTWARE_TEAM, 2),
+        (True, SOFTWARE_KEPT - 3, SOFTWARE_TEAM, SOFTWARE_QUADS),
+        (True, SOFTWARE_KEPT - 2, SOFTWARE_TEAM, 0),  # may begin inside a cell and so hold one more
+        (True, SOFTWARE_KEPT, SOFTWARE_TEAM, SOFTWARE_QUADS),
+        (True, SOFTWARE_KEPT + CELL, SOFTWARE_TEAM, 0),
+        (False, CELL, HARDWARE_TEAM, 1),
+        (False, EASY, HARDWARE_TEAM, EASY_QUADS),
+        (False, EASY + CELL, 2 * HARDWARE_TEAM, EASY_QUADS // 2 + 1),
+        (False, 2 * EASY, 2 * HARDWARE_TEAM, EASY_QUADS),
+        (False, 2 * EASY + CELL, 4 * HARDWARE_TEAM, EASY_QUADS // 2 + 1),
+        (False, HARDWARE_KEPT - 3, WIDEST_TEAM, HARDWARE_QUADS),
+        (False, HARDWARE_KEPT - 2, WIDEST_TEAM, 0),
+        (False, HARDWARE_KEPT, WIDEST_TEAM, HARDWARE_QUADS),
+        (False, HARDWARE_KEPT + CELL, WIDEST_TEAM, 0),
+    ],
+)
+def test_teams_and_quads_at_their_thresholds(software, d, team, quads):
+    for kernel in ROW_KERNELS:
+        variant = choose_variant(kernel, "float32", "float32", d, replace(WEBGPU, software=software))
+        assert (variant.team, variant.quads) == (team, quads)
+        assert variant.aligned == (d % CELL == 0)
+        assert variant.teams == (1 if software else max(1, HARDWARE_GROUP // team))
+
+
+def test_a_software_team_is_made_wider_before_its_loops_are_too_long():
+    limits = replace(WEBGPU, software=True)
+    longest = SOFTWARE_TEAM * CELL * (LOOP_ITERATIONS // 4)
+    teams = [
+        choose_variant(KERNELS["layer_norm_back"], "float32", "float32", d, limits).team
+        for d in (longest // 2, longest + CELL)
+    ]
+    assert teams == [SOFTWARE_TEAM, 2 * SOFTWARE_TEAM]
+
+
+@pytest.mark.parametrize(("d", "cells"), [(1, 1), (2, 2), (3, 2), (4, 1), (5, 2), (6, 3), (7, 3), (8, 2)])
+def test_most_cells(d, cells):
+    """The most over all places where a row can begin."""
+    assert most_cells(d) >= max((start * d % CELL + d + CELL - 1) // CELL for start in range(CELL))
+    assert most_cells(d) == cells
+
+
+@ROW_KERNEL
+def test_a_wide_binding_is_cut_for_the_watchdogs(kernel):
+    limits = replace(WEBGPU, binding_bytes=1 << 40)
+    rows = 3 * DISPATCH_ELEMENTS // 1024
+    plan = plan_launch(kernel, "float16", "float16", whole(rows, 1024), limits)
+    assert [dispatch.elements for dispatch in plan.dispatches] == [DISPATCH_ELEMENTS] * 3
+    assert rows_of(kernel, plan) == [(0, rows)]
+
+
+def test_windows_of_pointers_are_one():
+    for kernel in ROW_KERNELS:
+        plan = plan_launch(kernel, "float32", "float32", whole(4096, 1024), UNLIMITED)
+        assert len(plan.dispatches) == 1
+        assert plan.dispatches[0].grid[1] == 1
+
+
+def test_a_grid_folds_where_one_dimension_is_too_short():
+    limits = replace(WEBGPU, groups_per_dimension=7)
+    plan = plan_launch(KERNELS["softmax_back"], "float32", "float32", whole(65, 8), replace(limits, software=True))
+    assert plan.dispatches[0].grid == (7, 10)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "storage", "d", "limits", "text"),
+    [
+        ("softmax_back", "float32", 1024, LIMITS[-1], "rows of which 1 fit a binding of 4,096 bytes, got 4,096 bytes"),
+        ("softmax_back", "float16", 1023, LIMITS[-1], "rows of which 4 fit a binding of 4,096 bytes, got 2,046 bytes"),
+        ("layer_norm_params", "float16", 1024, LIMITS[-1], "float32 sums to fit a binding of 4,096 .* got d = 1,024"),
+        ("sum_partials", "float32", 512, LIMITS[-1], "expected 2 × d float32 sums .* got d = 512"),
+        ("layer_norm_back", "float16", 1 << 24, WEBGPU, "at most about 15,360,000 elements, got 16,777,216: split"),
+    ],
+)
+def test_a_row_that_cannot_fit_is_refused(kernel, storage, d, limits, text):
+    with pytest.raises(ShapeError, match=text):
+        plan_launch(KERNELS[kernel], storage, storage, whole(2, d), limits)
+
+
+def test_the_longest_rows_that_fit_are_taken():
+    limits = LIMITS[-1]
+    assert limits.binding_bytes == 4096
+    d = (limits.binding_bytes - limits.binding_alignment - CELL_BYTES) // 4
+    assert plan_launch(KERNELS["softmax_back"], "float32", "float32", whole(2, d), limits).dispatches
+    with pytest.raises(ShapeError, match="split the last axis"):
+        plan_launch(KERNELS["softmax_back"], "float32", "float32", whole(2, d + 1), limits)
+
+
+def test_a_kernel_that_is_not_there_is_named():
+    assert kernel_named("softmax_back") is KERNELS["softmax_back"]
+    with pytest.raises(ShapeError, match=r"expected one of the kernels softmax_back, .*, got 'softmax'"):
+        kernel_named("softmax")
