@@ -1,0 +1,38 @@
+# Two commands on a fresh machine: `make check` certifies the device at hand, `make test` runs the tests.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+# On Linux a software adapter can always be had, so a missing one is a failure there, not a skip.
+ifeq ($(shell uname -s),Linux)
+export ROWGRAD_EXPECT ?= wgpu:vulkan wgpu:gl
+endif
+
+.PHONY: check test test-full lint driver clean
+
+check: $(STAMP) driver
+	$(BIN)/rowgrad check
+
+test: $(STAMP) driver
+	$(BIN)/python -m pytest -m "not slow"
+
+test-full: $(STAMP) driver
+	$(BIN)/python -m pytest
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+driver:
+	@sh tools/vulkan_driver.sh
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -m venv $(VENV) || { echo "install Python's venv first: apt-get install python3-venv"; exit 1; }
+	$(BIN)/python -m pip install --quiet --editable '.[test,lint]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build dist
