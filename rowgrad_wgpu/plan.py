@@ -158,12 +158,12 @@ def choose_variant(kernel: Kernel, storage: str, alpha: str, d: int, limits: Lim
     """The variant for rows of `d`."""
     aligned = d % CELL == 0
     if "row" not in kernel.parts:
-        threads = min(COLUMN_THREADS, limits.threads_per_group)
+        threads = min(COLUMN_THREADS, _most_threads(limits))
         return Variant(kernel.name, storage, alpha, aligned, threads, 1, 0, 1)
     rows_in_turn = 2 if d % 2 and STORAGE[storage].itemsize == 2 else 1
     cells = most_cells(d)
     team = _team(cells, rows_in_turn, limits)
-    teams = 1 if limits.software else max(1, HARDWARE_GROUP // team)
+    teams = 1 if limits.software else max(1, min(HARDWARE_GROUP, _most_threads(limits)) // team)
     quads = math.ceil(cells / team)
     if quads > (SOFTWARE_QUADS if limits.software else HARDWARE_QUADS):
         quads = 0
@@ -177,7 +177,7 @@ def most_cells(d: int) -> int:
 
 def _team(cells: int, rows_in_turn: int, limits: Limits) -> int:
     team = SOFTWARE_TEAM if limits.software else HARDWARE_TEAM
-    widest = min(WIDEST_TEAM, limits.threads_per_group)
+    widest = min(WIDEST_TEAM, _most_threads(limits))
     while not limits.software and cells > team * EASY_QUADS and team < widest:
         team *= 2
     while _iterations(cells, team, rows_in_turn) > LOOP_ITERATIONS and team < widest:
@@ -190,8 +190,14 @@ def _team(cells: int, rows_in_turn: int, limits: Limits) -> int:
     return team
 
 
+def _most_threads(limits: Limits) -> int:
+    """Threads of a workgroup at most: each has four floats of shared memory, and a word for its team."""
+    return min(limits.threads_per_group, limits.shared_bytes // 20)
+
+
 def _iterations(cells: int, team: int, rows_in_turn: int) -> int:
-    return (LOOPS_PER_ROW * math.ceil(cells / team) + 2 * team.bit_length()) * rows_in_turn
+    """Iterations of a thread: its rounds of the row and the levels of the trees of three sums."""
+    return (LOOPS_PER_ROW * math.ceil(cells / team) + 3 * team.bit_length()) * rows_in_turn
 
 
 def _row_windows(kernel: Kernel, variant: Variant, extent: Extent, limits: Limits) -> Iterator[_Window]:
@@ -235,6 +241,11 @@ _WINDOWS: Final = {"layer_norm_params": _params_windows, "sum_partials": _chunk_
 def _most_rows(kernel: Kernel, variant: Variant, extent: Extent, limits: Limits) -> int:
     room = limits.binding_bytes - limits.binding_alignment - CELL_BYTES
     longest = max(_step_bytes(buffer, variant, extent.d) for buffer in kernel.buffers if buffer.axes[0] == "rows")
+    for buffer in kernel.buffers:
+        if buffer.axes == ("d",) and _step_bytes(buffer, variant, extent.d) > room:
+            raise ShapeError(
+                f"expected {buffer.name} to fit a binding of {limits.binding_bytes:,} bytes, got d = {extent.d:,}"
+            )
     most = min(room // longest, max(DISPATCH_ELEMENTS // extent.d, 1))
     if "per" in kernel.meta and extent.per > LOOP_ITERATIONS:
         most = min(most, LOOP_ITERATIONS)

@@ -3,7 +3,7 @@ import pytest
 from grids import ALL_D, FEW_D, NARROW_D, ROWS, check_layer_norm, inputs, small_on_gl
 
 from rowgrad_wgpu import layer_norm_back, reference
-from rowgrad_wgpu.contract import STORAGE, chunk_count
+from rowgrad_wgpu.contract import STORAGE
 
 
 @pytest.mark.parametrize("d", ALL_D)
@@ -173,39 +173,3 @@ def test_a_gradient_does_not_depend_on_what_else_is_asked_for(device, grads):
             assert getattr(got, name).tobytes() == getattr(whole, name).tobytes()
         else:
             assert getattr(got, name) is None
-
-
-@pytest.mark.parametrize("rows", [70, 4096 + 1, 16_385])
-def test_partials_and_their_sum_have_the_seeds_order(device, rows):
-    """dα and dβ are the partials, added on the host in chunk order, bit for bit."""
-    d = 3
-    small_on_gl(device, rows, d)
-    given = inputs(rows, d, "float32")
-    chunks = chunk_count(rows)
-    arrays = {name: device.asarray(given[name]) for name in ("x", "dy", "alpha")}
-    eps = device.asarray(np.array([1e-5], np.float32))
-    dx, stats = device.empty((rows, d), np.float32), device.empty((rows, 2), np.float32)
-    partial = device.empty((chunks, 2, d), np.float32)
-    device.launch("layer_norm_back", **arrays, eps=eps, dx=dx, stats=stats)
-    device.launch("layer_norm_params", x=arrays["x"], dy=arrays["dy"], stats=stats, partial=partial)
-    host = np.zeros((2, d), np.float32)
-    for chunk in partial.numpy():
-        host += chunk
-    got = layer_norm_back(given["x"], given["dy"], given["alpha"], device=device)
-    assert got.dalpha.tobytes() == host[0].tobytes()
-    assert got.dbeta.tobytes() == host[1].tobytes()
-
-
-@pytest.mark.parametrize("chunks", [1, 3, 7, 10, 40])
-def test_launch_takes_the_chunks_from_the_shape_of_partial(device, chunks):
-    rows, d = 10, 5
-    given = inputs(rows, d, "float32")
-    mean, r = reference.layer_norm_stats(given["x"], 1e-5)
-    stats = np.concatenate([mean, r], -1).astype(np.float32)
-    partial = device.empty((chunks, 2, d), np.float32)
-    x, dy, statistics = (device.asarray(one) for one in (given["x"], given["dy"], stats))
-    device.launch("layer_norm_params", x=x, dy=dy, stats=statistics, partial=partial)
-    per = -(-rows // chunks)
-    xhat = (given["x"] - stats[:, :1].astype(np.float64)) * stats[:, 1:]
-    expected = reference.layer_norm_params(xhat, given["dy"], chunks, per)
-    np.testing.assert_allclose(partial.numpy(), expected, rtol=0, atol=per * 8 * 2.0**-24 * 10)
