@@ -425,7 +425,7 @@ def _targets(operands: _Operands, out: Any, wanted: set[str]) -> LayerNormGrads:
 def _overlap(one: AnyArray, other: AnyArray) -> bool:
     """Whether two arrays share an element; True if that is too hard to say."""
     try:
-        return np.shares_memory(one, other, max_work=10_000)
+        return np.shares_memory(one, other, max_work=10_000)  # type: ignore[arg-type]  # the stubs know 0 and -1 only
     except np.exceptions.TooHardError:
         return True
 
