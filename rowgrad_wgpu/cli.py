@@ -273,7 +273,8 @@ def _target(options: argparse.Namespace) -> Iterator[Path]:
 def _mapped(path: Path, shape: tuple[int, ...], dtype: np.dtype) -> AnyArray:
     """A new .npy file, memory-mapped, its room on the disk taken first: a full disk would kill a mapped write."""
     if not int(np.prod(shape)):
-        np.save(path.open("wb"), np.empty(shape, dtype))
+        with path.open("wb") as file:
+            np.save(file, np.empty(shape, dtype))
         return np.empty(shape, dtype)
     mapped = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
     if hasattr(os, "posix_fallocate"):

@@ -18,7 +18,7 @@ FAULTS = {
     "alpha forgotten": ("layer_norm_back.wgsl", " * alpha_quad(column_of(row, q))", ""),
     "what the first mean missed": ("lib/statistics.wgsl", "statistics.near) - statistics.rest)", "statistics.near))"),
     "the overflow rule left out": ("lib/statistics.wgsl", "if (square < OVERFLOWING)", "if (true)"),
-    "a NaN lost in the clamp": ("lib/statistics.wgsl", "select(value, least, value < least)", "max(value, least)"),
+    "a NaN lost in the clamp": ("lib/statistics.wgsl", "value, is_nan)", "max(value, least), is_nan)"),
     "bfloat16 cut off, not rounded": ("lib/storage/bfloat16.wgsl", "bits + 0x7fffu + (", "bits + 0u * ("),
     "ties of float16 away from even": ("lib/storage/float16.wgsl", "+ 0xfffu + (", "+ 0x1000u + 0u * ("),
     "ties of bfloat16 away from even": ("lib/storage/bfloat16.wgsl", "+ ((bits >> vec4u(16u)) & vec4u(1u))", "+ 1u"),

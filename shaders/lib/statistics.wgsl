@@ -68,9 +68,11 @@ fn inverse_deviation(rest: f32, square: f32, small_square: f32) -> f32 {
   return SMALL / sqrt(at_least(0x1p-100f, small_square - small_rest * small_rest));
 }
 
-// `value`, or `least` if it is below; NaN stays NaN, which max() would lose.
+// `value`, or `least` if it is below; NaN stays NaN. Found by its bits: max() would lose it, and so would a comparison
+// on OpenGL, where Mesa makes a max() of it.
 fn at_least(least: f32, value: f32) -> f32 {
-  return select(value, least, value < least);
+  let is_nan = (bitcast<u32>(value) & 0x7fffffffu) > 0x7f800000u;
+  return select(max(value, least), value, is_nan);
 }
 
 // Quad `q` of xhat, the thread's k-th, zero outside the row; x_kept has to hold x.
