@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -201,9 +201,3 @@ def _result(case: Case, kernel: str, output: str, got: AnyArray, again: AnyArray
 
 def _same_but_nan(got: AnyArray, again: AnyArray) -> bool:
     return bool(np.array_equal(got.astype(np.float32), again.astype(np.float32), equal_nan=True))
-
-
-def summary(results: list[Result]) -> dict[str, Any]:
-    """The worst result's name and share, for a closing line."""
-    worst = max(results, key=lambda result: result.share)
-    return {"worst": f"{worst.kernel} {worst.output} {worst.dtype}", "share": worst.share}

@@ -21,7 +21,7 @@ from rich.table import Table
 
 from . import __version__ as VERSION  # noqa: N812
 from .check import Result, cases, check_case, check_seed
-from .device import AnyArray, Candidate, Device, DeviceInfo, Missing, survey
+from .device import AnyArray, Candidate, Device, DeviceInfo, survey
 from .errors import DTypeError, Error, ShapeError
 from .ops import layer_norm_back, softmax_back
 
@@ -310,5 +310,3 @@ def _console() -> Console:
 def _print_json(value: object) -> None:
     print(json.dumps(value, ensure_ascii=False, indent=1, allow_nan=False))
 
-
-__all__ = ["Missing", "main"]

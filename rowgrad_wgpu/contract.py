@@ -86,11 +86,6 @@ class Kernel:
     parts: tuple[str, ...]
 
     @property
-    def inputs(self) -> tuple[Buffer, ...]:
-        """The buffers that are only read."""
-        return tuple(buffer for buffer in self.buffers if not buffer.written)
-
-    @property
     def outputs(self) -> tuple[Buffer, ...]:
         """The buffers that are written."""
         return tuple(buffer for buffer in self.buffers if buffer.written)
