@@ -309,4 +309,3 @@ def _console() -> Console:
 
 def _print_json(value: object) -> None:
     print(json.dumps(value, ensure_ascii=False, indent=1, allow_nan=False))
-

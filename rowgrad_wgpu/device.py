@@ -32,6 +32,9 @@ BACKENDS: Final = ("webgpu", "cpu")
 WAIT_SECONDS: Final = 600.0
 """The deadline of every wait that is not given one."""
 
+LONGEST_WAIT: Final = 1e7
+"""Seconds; what Python's locks take is limited."""
+
 _KIND_RANK: Final = {"discrete": 0, "integrated": 1, "virtual": 2, "software": 3, "cpu": 4}
 _API_RANK: Final = {"cuda": 0, "rocm": 0, "metal": 1, "vulkan": 1, "dx12": 2, "numpy": 3, "gl": 9}
 
@@ -213,7 +216,7 @@ class Device:
         if isinstance(array, Array):
             self._own("array", array)
             return array
-        host = np.asarray(array)
+        host = host_array(array)
         made = self.empty(host.shape, host.dtype)
         made._write(host)
         return made
@@ -416,6 +419,19 @@ class Array:
                 self.device._backend.read(self._buffer, out.reshape(-1).view(np.uint8), deadline)
 
 
+def host_array(value: npt.ArrayLike) -> AnyArray:
+    """`value` as a NumPy array.
+
+    **Raises:** `DTypeError` for what is none: a ragged list, or a masked array, whose mask would be lost.
+    """
+    if isinstance(value, np.ma.MaskedArray):
+        raise DTypeError("expected a plain NumPy array, got a masked one: fill it first, with .filled()")
+    try:
+        return np.asarray(value)
+    except (TypeError, ValueError) as error:
+        raise DTypeError(f"expected a NumPy array, got {type(value).__name__}: {error}") from error
+
+
 def _deadline(timeout: float | None) -> float:
     if timeout is None:
         return time.monotonic() + WAIT_SECONDS
@@ -423,7 +439,7 @@ def _deadline(timeout: float | None) -> float:
         raise DTypeError(f"expected a timeout in seconds, got {type(timeout).__name__}")
     if not timeout >= 0:
         raise ShapeError(f"expected a timeout of 0 seconds or more, got {timeout}")
-    return time.monotonic() + timeout
+    return time.monotonic() + min(timeout, LONGEST_WAIT)
 
 
 def _lengths(shape: int | Sequence[int]) -> tuple[int, ...]:

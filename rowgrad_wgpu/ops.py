@@ -4,6 +4,7 @@ Host arrays go through the device block by block of rows, so that they may be la
 blocks change no bit of the results.
 """
 
+import itertools
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .contract import KERNELS, STORAGE, chunk_count, storage_name
-from .device import AnyArray, Array, Device
+from .device import AnyArray, Array, Device, host_array
 from .errors import DTypeError, ShapeError
 from .plan import Extent, row_step
 
@@ -145,7 +146,7 @@ class _Operands:
                 " host: use device.asarray() or .numpy()"
             )
         self.resident = bool(resident)
-        self.arrays: dict[str, Any] = given if resident else {name: np.asarray(one) for name, one in given.items()}
+        self.arrays: dict[str, Any] = given if resident else {name: host_array(one) for name, one in given.items()}
         self._check_types()
         self._check_shapes()
         self.device = self._device(device)
@@ -419,6 +420,9 @@ def _targets(operands: _Operands, out: Any, wanted: set[str]) -> LayerNormGrads:
             made.append(operands.output("out", one))
         else:
             made.append(operands.output(f"out's {name}", one, operands["x"].shape[-1:], STORAGE["float32"]))
+    for one, other in itertools.combinations([one for one in made if one is not None], 2):
+        if one is other or (not operands.resident and _overlap(one, other)):
+            raise ShapeError("[layer_norm_back] expected out's arrays apart from each other, got two that overlap")
     return LayerNormGrads(*made)
 
 
@@ -431,7 +435,10 @@ def _overlap(one: AnyArray, other: AnyArray) -> bool:
 
 
 def _wanted(grads: Sequence[str]) -> set[str]:
-    names = [grads] if isinstance(grads, str) else list(grads)
+    try:
+        names = [grads] if isinstance(grads, str) else list(grads)
+    except TypeError as error:
+        raise DTypeError(f"[layer_norm_back] expected grads out of {GRADIENTS}, got {grads!r}") from error
     for name in names:
         if name not in GRADIENTS:
             raise ShapeError(f"[layer_norm_back] expected grads out of {GRADIENTS}, got {name!r}")
@@ -443,6 +450,6 @@ def _wanted(grads: Sequence[str]) -> set[str]:
 def _checked_eps(eps: float) -> float:
     if isinstance(eps, bool) or not isinstance(eps, (int, float, np.floating, np.integer)):
         raise DTypeError(f"[layer_norm_back] expected eps as a number, got {type(eps).__name__}")
-    if not 0 <= float(eps) <= float(np.finfo(np.float32).max):
+    if not 0 <= eps <= float(np.finfo(np.float32).max):
         raise ShapeError(f"[layer_norm_back] expected eps to be finite and 0 or more, got {eps}")
     return float(np.float32(eps))

@@ -351,6 +351,6 @@ def kernel_named(name: str) -> Kernel:
 
     **Raises:** `ShapeError` naming the kernels there are.
     """
-    if name not in KERNELS:
+    if not isinstance(name, str) or name not in KERNELS:
         raise ShapeError(f"expected one of the kernels {', '.join(KERNELS)}, got {name!r}")
     return KERNELS[name]

@@ -242,6 +242,21 @@ def refusals(device, given):
         "NaN eps": (rg.ShapeError, "eps to be finite", lambda: norm(y, dy, eps=float("nan"), device=device)),
         "infinite eps": (rg.ShapeError, "eps to be finite", lambda: norm(y, dy, eps=1e300, device=device)),
         "eps a text": (rg.DTypeError, "eps as a number", lambda: norm(y, dy, eps="1", device=device)),
+        "a huge eps": (rg.ShapeError, "eps to be finite", lambda: norm(y, dy, eps=10**400, device=device)),
+        "grads a number": (rg.DTypeError, "grads out of", lambda: norm(y, dy, grads=3, device=device)),
+        "ragged lists": (rg.DTypeError, "expected a NumPy array", lambda: soft([[1], [1, 2]], dy, device=device)),
+        "a mask": (rg.DTypeError, "masked", lambda: soft(np.ma.masked_invalid(y), dy, device=device)),
+        "out twice": (
+            rg.ShapeError,
+            "apart from each other",
+            lambda: norm(y, dy, out=(None, one := np.empty(33, np.float32), one), device=device),
+        ),
+        "out twice, resident": (
+            rg.ShapeError,
+            "apart from each other",
+            lambda: norm(resident, resident, out=(None, one := device.empty(33, np.float32), one)),
+        ),
+        "a kernel's list": (rg.ShapeError, "expected one of the kernels", lambda: device.launch(["softmax_back"])),
         "unknown gradient": (rg.ShapeError, "got 'dgamma'", lambda: norm(y, dy, grads=("dgamma",), device=device)),
         "no gradient": (rg.ShapeError, "at least one", lambda: norm(y, dy, grads=(), device=device)),
         "mixture": (rg.DTypeError, "not both", lambda: soft(resident, dy)),
@@ -279,6 +294,10 @@ def test_each_refusal_says_what_was_expected(device, given):
         with pytest.raises(kind, match=text):
             call()
             pytest.fail(f"{name}: not refused")
+
+
+def test_an_endless_timeout(device):
+    device.synchronize(timeout=float("inf"))
 
 
 def test_arrays_of_two_devices(cpu, given):
