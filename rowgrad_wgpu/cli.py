@@ -260,9 +260,7 @@ def _target(options: argparse.Namespace) -> Iterator[Path]:
     output: Path = options.output
     if output.exists() and not options.force:
         raise ShapeError(f"expected a new file, got {output}, which exists: pass --force to overwrite it")
-    handle, name = tempfile.mkstemp(dir=output.parent, prefix=f".{output.name}-", suffix=".partial")
-    os.close(handle)
-    partial = Path(name)
+    partial = output.parent / f".{output.name}-{os.getpid()}.partial"
     try:
         yield partial
         os.replace(partial, output)

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Final, Protocol
 
@@ -31,6 +31,9 @@ AnyArray = npt.NDArray[Any]
 BACKENDS: Final = ("webgpu", "cpu")
 WAIT_SECONDS: Final = 600.0
 """The deadline of every wait that is not given one."""
+
+SELF_TEST_TEAM: Final = 64
+"""Threads that the self-test sums over, on every device: WARP once summed 64 numbers to 3."""
 
 LONGEST_WAIT: Final = 1e7
 """Seconds; what Python's locks take is limited."""
@@ -579,7 +582,7 @@ def _unavailable_text(spec: str, failures: list[str]) -> str:
 
 
 def _self_test(info: DeviceInfo, backend: Backend) -> None:
-    """Refuses a device that computes wrongly: a sum over 64 elements, the rounding to 16 bits, a NaN.
+    """Refuses a device that computes wrongly: a sum over 64 threads, the rounding to 16 bits, a NaN.
 
     Some drivers have miscompiled reductions (WARP gave 3 for 2080) or return zeros (Apple's paravirtual device).
     """
@@ -596,10 +599,10 @@ def _self_test(info: DeviceInfo, backend: Backend) -> None:
 def _tested(backend: Backend, storage: str) -> tuple[AnyArray, AnyArray]:
     """Three rows through softmax_back, their first results exact in every type, and what came.
 
-    y = 1 and dy = 0, 1/64 … 63/64: a sum over 64 elements; the same with a NaN; a product half-way between two numbers
-    of the 16-bit types, which has to be rounded to the even one.
+    y = 1 and dy = 0, 1/256 … 255/256: a sum over 64 threads, four elements each; the same with a NaN; a product
+    half-way between two numbers of the 16-bit types, which has to be rounded to the even one.
     """
-    d = 64
+    d = 4 * SELF_TEST_TEAM
     dtype = STORAGE[storage]
     y = np.ones((3, d), np.float32)
     dy = np.tile(np.arange(d, dtype=np.float32) / d, (3, 1))
@@ -611,7 +614,8 @@ def _tested(backend: Backend, storage: str) -> tuple[AnyArray, AnyArray]:
     for name, host in hosts.items():
         backend.write(buffers[name], host.reshape(-1).view(np.uint8))
     extent = Extent(3, d, 1, 0, 3)
-    backend.launch(plan_launch(KERNELS["softmax_back"], storage, storage, extent, backend.limits), buffers)
+    plan = plan_launch(KERNELS["softmax_back"], storage, storage, extent, backend.limits)
+    backend.launch(replace(plan, variant=replace(plan.variant, team=SELF_TEST_TEAM, quads=1)), buffers)
     backend.submit()
     got = np.empty((3, d), dtype)
     backend.read(buffers["dx"], got.reshape(-1).view(np.uint8), time.monotonic() + WAIT_SECONDS)

@@ -31,6 +31,13 @@ def test_every_number_of_rows(device, rows, d, storage):
     check_softmax(device, given["y"], given["dy"], storage)
 
 
+def test_long_rows_of_odd_16_bit(device):
+    rows, d = 3, (1 << 20) - 1
+    small_on_gl(device, rows, d)
+    given = inputs(rows, d, "bfloat16")
+    check_softmax(device, given["y"], given["dy"], "bfloat16")
+
+
 def test_rows_longer_than_llvmpipe_loops(device):
     d = 1 << 20
     small_on_gl(device, 2, d)

@@ -4,6 +4,7 @@
 # because the package also computes on the CPU.
 set -u
 
+PATH="$PATH:/sbin:/usr/sbin" # ldconfig lies there
 packages="libvulkan1 mesa-vulkan-drivers libegl1 libgl1-mesa-dri"
 
 [ "$(uname -s)" = Linux ] || exit 0

@@ -20,7 +20,7 @@ import wgpu
 import wgpu.backends.wgpu_native as native
 
 from ..contract import KERNELS, Kernel
-from ..device import Candidate, DeviceInfo, Missing, logger
+from ..device import WAIT_SECONDS, Candidate, DeviceInfo, Missing, logger
 from ..errors import DeviceLost, DeviceTimeout, DeviceUnavailable, Error, OutOfMemory
 from ..plan import CELL_BYTES, DISPATCH_ELEMENTS, Dispatch, Limits, Plan, Variant
 from ..source import assemble_wgsl
@@ -134,7 +134,7 @@ class WebGPUBackend:
                 self._device.queue.write_buffer(buffer, start, piece)
                 self._unsubmitted_bytes += piece.nbytes
                 if self._unsubmitted_bytes >= STAGING_BYTES:
-                    self.wait(time.monotonic() + 600)
+                    self.wait(time.monotonic() + WAIT_SECONDS)
 
     def read(self, buffer: Any, out: npt.NDArray[np.uint8], deadline: float) -> None:
         """Downloads in pieces through a staging buffer."""
