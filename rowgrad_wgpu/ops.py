@@ -6,6 +6,7 @@ blocks change no bit of the results.
 
 import itertools
 import math
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -125,10 +126,10 @@ def layer_norm_back(
 
 
 def default_device(spec: str = "auto") -> Device:
-    """The device of `spec`, opened on the first call and kept."""
+    """The device of `spec`, opened on the first call and kept; a forked child opens its own."""
     with _default_lock:
         device = _default.get(spec)
-        if device is None or device._closed:
+        if device is None or device._closed or device._process != os.getpid():
             device = _default[spec] = Device(spec)
     return device
 
