@@ -92,6 +92,10 @@ class Kernel:
 
 
 _ROWS: Final = ("rows", "d")
+_CHUNK_WINDOW: Final = (
+    *("first_row", "row_count", "first_chunk", "chunk_count"),
+    *("origin", "stats_origin", "partial_origin"),
+)
 
 _RECORDS: Final = (
     Kernel(
@@ -119,7 +123,23 @@ _RECORDS: Final = (
         ),
         meta=("d",),
         window=("row_count", "origin", "stats_origin"),
-        parts=("row", "team", "statistics", "alpha", "store"),
+        parts=("row", "team", "statistics", "gradient", "alpha", "store"),
+    ),
+    Kernel(
+        name="layer_norm_grads",
+        summary="layer_norm_back and layer_norm_params in one read of x and dy",
+        buffers=(
+            Buffer("x", _ROWS, "F"),
+            Buffer("dy", _ROWS, "F"),
+            Buffer("alpha", ("d",), "A"),
+            Buffer("eps", (1,), "float32"),
+            Buffer("dx", _ROWS, "F", written=True),
+            Buffer("stats", ("rows", 2), "float32", written=True),
+            Buffer("partial", ("chunks", 2, "d"), "float32", written=True),
+        ),
+        meta=("rows", "d", "per"),
+        window=_CHUNK_WINDOW,
+        parts=("row", "team", "statistics", "gradient", "alpha", "store", "sums", "turns"),
     ),
     Kernel(
         name="layer_norm_stats",
@@ -143,8 +163,8 @@ _RECORDS: Final = (
             Buffer("partial", ("chunks", 2, "d"), "float32", written=True),
         ),
         meta=("rows", "d", "per"),
-        window=("first_row", "row_count", "first_chunk", "chunk_count", "origin", "stats_origin", "partial_origin"),
-        parts=("columns",),
+        window=_CHUNK_WINDOW,
+        parts=("columns", "turns"),
     ),
     Kernel(
         name="sum_partials",

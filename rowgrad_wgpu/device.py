@@ -28,7 +28,7 @@ logger = logging.getLogger("rowgrad_wgpu")
 
 AnyArray = npt.NDArray[Any]
 
-BACKENDS: Final = ("webgpu", "cpu")
+BACKENDS: Final = ("cuda", "webgpu", "cpu")
 WAIT_SECONDS: Final = 600.0
 """The deadline of every wait that is not given one."""
 
@@ -59,6 +59,17 @@ class DeviceInfo:
     kind: str
 
 
+@dataclass(frozen=True)
+class Adopted:
+    """Another library's array as a buffer; `aligned` says that it begins at a multiple of a cell."""
+
+    buffer: Any
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    aligned: bool
+    writable: bool
+
+
 class Backend(Protocol):
     """What a back end does. A buffer is whatever `allocate` gives; nothing else looks into it.
 
@@ -85,6 +96,12 @@ class Backend(Protocol):
 
     def wait(self, deadline: float) -> None:
         """Returns when all that was submitted is done. **Raises:** `DeviceTimeout` once the monotonic clock passes."""
+
+    def adopt(self, value: Any) -> Adopted:
+        """A GPU array of another library as a buffer. **Raises:** `DTypeError` where it cannot be."""
+
+    def export(self, buffer: Any, shape: tuple[int, ...], dtype: np.dtype) -> Any:
+        """An object with DLPack and `__cuda_array_interface__` over a buffer. **Raises:** `BufferError`."""
 
     def describe(self) -> dict[str, Any]:
         """Limits and features that matter, for `rowgrad info`."""
@@ -170,7 +187,7 @@ class Device:
         self._lock = threading.RLock()
         self._batches = 0
         self._process = os.getpid()
-        self._plans: dict[tuple[str, str, str, Extent], Plan] = {}
+        self._plans: dict[tuple[str, str, str, Extent, bool], Plan] = {}
         self._constants: dict[tuple[str, int, float], Array] = {}
         self._closed = False
 
@@ -211,14 +228,19 @@ class Device:
                 if os.getpid() == self._process:
                     self._backend.close()
 
-    def asarray(self, array: "npt.ArrayLike | Array") -> "Array":
+    def asarray(self, array: "npt.ArrayLike | Array | Any") -> "Array":
         """A copy of a NumPy array on the device; an `Array` of this device is returned as it is.
+
+        On CUDA and ROCm an array of this GPU that offers DLPack or `__cuda_array_interface__` (CuPy, PyTorch, JAX,
+        Numba) is not copied if it is dense: the `Array` is over its memory.
 
         **Raises:** `DTypeError` for a dtype other than float32, float16, bfloat16; `OutOfMemory`.
         """
         if isinstance(array, Array):
             self._own("array", array)
             return array
+        if is_gpu_array(array):
+            return self._adopt(array)
         host = host_array(array)
         made = self.empty(host.shape, host.dtype)
         made._write(host)
@@ -283,11 +305,18 @@ class Device:
         _check_aliases(record, buffers)
         self._run(record, buffers, storage, alpha, Extent(rows, d, chunks, 0, rows))
 
-    def _run(self, record: Kernel, buffers: Mapping[str, "Array"], storage: str, alpha: str, extent: Extent) -> None:
-        """Launches over `extent`; the buffers hold at least its rows, and have been checked."""
+    def _adopt(self, value: Any) -> "Array":
         with self._lock:
             self._ready()
-            plan = self._plan(record, storage, alpha, extent)
+            adopted = self._backend.adopt(value)
+        return Array(self, adopted.shape, adopted.dtype, adopted.buffer, adopted.aligned, adopted.writable)
+
+    def _run(self, record: Kernel, buffers: Mapping[str, "Array"], storage: str, alpha: str, extent: Extent) -> None:
+        """Launches over `extent`; the buffers hold at least its rows, and have been checked."""
+        aligned = all(array._aligned for array in buffers.values())
+        with self._lock:
+            self._ready()
+            plan = self._plan(record, storage, alpha, extent, aligned)
             if plan.dispatches:
                 self._backend.launch(plan, {name: self._bindable(array) for name, array in buffers.items()})
                 if not self._batches:
@@ -297,11 +326,11 @@ class Device:
         """The array's buffer; one to bind in its place where it has no elements."""
         return self._backend.allocate(CELL_BYTES) if array._buffer is None else array._buffer
 
-    def _plan(self, record: Kernel, storage: str, alpha: str, extent: Extent) -> Plan:
-        key = (record.name, storage, alpha, extent)
+    def _plan(self, record: Kernel, storage: str, alpha: str, extent: Extent, aligned: bool) -> Plan:
+        key = (record.name, storage, alpha, extent, aligned)
         plan = self._plans.get(key)
         if plan is None:
-            plan = plan_launch(record, storage, alpha, extent, self._backend.limits)
+            plan = plan_launch(record, storage, alpha, extent, self._backend.limits, aligned)
             if len(self._plans) >= 256:
                 self._plans.clear()
             self._plans[key] = plan
@@ -346,13 +375,23 @@ class Array:
     Read it back with `.numpy()` or `np.asarray(array)`, which wait for the launches before them.
     """
 
-    __slots__ = ("_buffer", "_freed", "device", "dtype", "shape")
+    __slots__ = ("_aligned", "_buffer", "_freed", "_writable", "device", "dtype", "shape")
 
-    def __init__(self, device: Device, shape: tuple[int, ...], dtype: np.dtype, buffer: Any) -> None:
+    def __init__(
+        self,
+        device: Device,
+        shape: tuple[int, ...],
+        dtype: np.dtype,
+        buffer: Any,
+        aligned: bool = True,
+        writable: bool = True,
+    ) -> None:
         self.device: Final = device
         self.shape: Final = shape
         self.dtype: Final = dtype
         self._buffer = buffer
+        self._aligned = aligned
+        self._writable = writable
         self._freed = False
 
     @property
@@ -394,6 +433,29 @@ class Array:
         host = self.numpy()
         return host if dtype is None else host.astype(dtype)
 
+    def __dlpack__(self, **options: Any) -> Any:
+        """The array as DLPack for other libraries, without a copy; on CUDA and ROCm only."""
+        return self._exported().__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """DLPack's number for the kind of device, and which one it is."""
+        kind, number = self._exported().__dlpack_device__()
+        return kind, number
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """The array as Numba, PyTorch and CuPy read it, without a copy; on CUDA and ROCm only."""
+        try:
+            interface: dict[str, Any] = self._exported().__cuda_array_interface__
+        except BufferError as error:
+            raise AttributeError(str(error)) from error
+        return interface
+
+    def _exported(self) -> Any:
+        with self.device._lock:
+            self._alive()
+            return self.device._backend.export(self._buffer, self.shape, self.dtype)
+
     def free(self) -> None:
         """Lets go of the memory now; the Array can no longer be used. A second call does nothing."""
         self._buffer = None
@@ -420,6 +482,26 @@ class Array:
             self._alive()
             if out.size:
                 self.device._backend.read(self._buffer, out.reshape(-1).view(np.uint8), deadline)
+
+
+def is_gpu_array(value: Any) -> bool:
+    """Whether `value` is another library's array in a GPU's memory."""
+    if isinstance(value, (Array, np.ndarray, np.generic, list, tuple, int, float)):
+        return False
+    return bool(_cuda().is_gpu_array(value))
+
+
+def spec_of_gpu_array(value: Any) -> str:
+    """The spec of the device that another library's array lies on.
+
+    **Raises:** `DeviceUnavailable` without CuPy, `DTypeError` for an array that cannot be shared.
+    """
+    spec: str = _cuda().spec_of(_cuda().gpu_array(value))
+    return spec
+
+
+def _cuda() -> Any:
+    return importlib.import_module(f"{__package__}.backends.cuda")
 
 
 def host_array(value: npt.ArrayLike) -> AnyArray:
@@ -514,6 +596,8 @@ def _axes_text(buffer: Buffer, lengths: Mapping[str, int]) -> str:
 
 def _check_aliases(record: Kernel, buffers: Mapping[str, Array]) -> None:
     for output in record.outputs:
+        if not buffers[output.name]._writable:
+            raise ShapeError(f"[{record.name}] expected {output.name} to be writeable, got a read-only array or a copy")
         for name, array in buffers.items():
             if name != output.name and array._buffer is not None and array._buffer is buffers[output.name]._buffer:
                 raise ShapeError(f"[{record.name}] expected {output.name} apart from {name}, got the same Array")
@@ -538,18 +622,18 @@ def _open(spec: str) -> tuple[DeviceInfo, Backend]:
 def _matching(spec: str) -> tuple[list[Candidate], list[Missing]]:
     """The candidates that `spec` names, best first, and what stood in the way of others."""
     family, _, rest = spec.partition(":")
-    backends = {"auto": BACKENDS, "wgpu": ("webgpu",), "cuda": (), "rocm": (), "cpu": ("cpu",)}
+    backends = {"auto": BACKENDS, "wgpu": ("webgpu",), "cuda": ("cuda",), "rocm": ("cuda",), "cpu": ("cpu",)}
     if family not in backends or (rest and family in ("auto", "cpu")):
         raise DeviceUnavailable(
             "expected 'auto', 'wgpu', 'wgpu:metal|vulkan|dx12|gl', 'wgpu:<part of the adapter's name>', 'cuda[:n]',"
             f" 'rocm[:n]' or 'cpu', got {spec!r}"
         )
     candidates: list[Candidate] = []
-    missing = [] if backends[family] else [Missing(family, "this version has no CuPy back end yet")]
+    missing: list[Missing] = []
     for name in backends[family]:
         found, absent = _survey_backend(name)
         candidates += found
-        missing += absent
+        missing += [one for one in absent if family not in ("cuda", "rocm") or one.spec in (family, name)]
     return sorted(filter(lambda one: _named(one.info, family, rest), candidates), key=_rank), missing
 
 
@@ -615,7 +699,7 @@ def _tested(backend: Backend, storage: str) -> tuple[AnyArray, AnyArray]:
         backend.write(buffers[name], host.reshape(-1).view(np.uint8))
     extent = Extent(3, d, 1, 0, 3)
     plan = plan_launch(KERNELS["softmax_back"], storage, storage, extent, backend.limits)
-    backend.launch(replace(plan, variant=replace(plan.variant, team=SELF_TEST_TEAM, quads=1)), buffers)
+    backend.launch(replace(plan, variant=replace(plan.variant, team=SELF_TEST_TEAM, cells=1)), buffers)
     backend.submit()
     got = np.empty((3, d), dtype)
     backend.read(buffers["dx"], got.reshape(-1).view(np.uint8), time.monotonic() + WAIT_SECONDS)

@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from .contract import KERNELS, STORAGE, chunk_count, storage_name
-from .device import AnyArray, Array, Device, host_array
+from .device import AnyArray, Array, Device, host_array, is_gpu_array, spec_of_gpu_array
 from .errors import DTypeError, ShapeError
-from .plan import Extent, row_step
+from .plan import Extent, one_pass, row_step
 
 BLOCK_BYTES: Final = 64 << 20
 """Bytes of each host array that are on the device at once."""
@@ -139,6 +139,7 @@ class _Operands:
 
     def __init__(self, call: str, given: dict[str, Any], device: Device | str | None) -> None:
         self.call = call
+        given, device = _adopted(given, device)
         resident = [name for name, value in given.items() if isinstance(value, Array)]
         if resident and len(resident) < len(given):
             other = next(name for name in given if name not in resident)
@@ -168,6 +169,8 @@ class _Operands:
         dtype = self.first.dtype if dtype is None else dtype
         if out is None:
             return self.device.empty(shape, dtype) if self.resident else np.empty(shape, dtype)
+        if self.resident and is_gpu_array(out):
+            out = self.device.asarray(out)
         kind = Array if self.resident else np.ndarray
         if not isinstance(out, (Array, np.ndarray)) or not isinstance(out, kind):
             raise DTypeError(
@@ -183,6 +186,8 @@ class _Operands:
     def _check_apart(self, name: str, out: Any) -> None:
         if self.resident:
             self.device._own(f"[{self.call}] {name}", out)
+            if not out._writable:
+                raise ShapeError(f"[{self.call}] expected {name} to be dense and writeable, got a copy or read-only")
             clash = next((one for one, array in self.arrays.items() if array is out), None)
         else:
             if not out.flags.writeable:
@@ -225,6 +230,20 @@ class _Operands:
         return device
 
 
+def _adopted(given: dict[str, Any], device: Device | str | None) -> tuple[dict[str, Any], Device | str | None]:
+    """Other libraries' GPU arrays as Arrays of `device`, or of the device they lie on."""
+    foreign = [name for name, value in given.items() if is_gpu_array(value)]
+    if not foreign:
+        return given, device
+    if device is None:
+        resident = next((value.device for value in given.values() if isinstance(value, Array)), None)
+        device = resident or spec_of_gpu_array(given[foreign[0]])
+    opened = default_device(device) if isinstance(device, str) else device
+    if not isinstance(opened, Device):
+        return given, device
+    return {name: opened.asarray(value) if name in foreign else value for name, value in given.items()}, opened
+
+
 @dataclass
 class _Rows:
     """A host array as rows, whatever its strides."""
@@ -256,7 +275,7 @@ class _Stream:
 
     def __init__(self, device: Device, rows: int, d: int, dtype: np.dtype, progress: Progress | None) -> None:
         self.device, self.rows, self.d, self.dtype, self.progress = device, rows, d, dtype, progress
-        least = row_step(d)
+        least = row_step(storage_name(dtype), Extent(rows, d, chunk_count(rows), 0, rows), device.limits)
         self.step = max(least, BLOCK_BYTES // (d * 4) // least * least)
         self._kept: dict[str, Array] = {}
 
@@ -364,11 +383,15 @@ class _LayerNorm:
     def _run_rows(
         self, x: Array, dy: Array, alpha: Array, dx: Array | None, partial: Array | None, extent: Extent
     ) -> None:
-        """The kernels over the rows of `extent`: dx and stats, or stats alone for dalpha, then the partials."""
+        """The kernels over the rows of `extent`: all at once where the plan can; else dx and stats, or stats alone for
+        dalpha, then the partials."""
         stats = self.device.empty((extent.stop - extent.start, 2), np.float32)
         alpha_type = storage_name(alpha.dtype)
         if dx is not None:
             buffers = {"x": x, "dy": dy, "alpha": alpha, "eps": self.eps, "dx": dx, "stats": stats}
+            if partial is not None and one_pass(self.storage, extent, self.device.limits):
+                self._run("layer_norm_grads", buffers | {"partial": partial}, extent, alpha_type)
+                return
             self._run("layer_norm_back", buffers, extent, alpha_type)
         elif "dalpha" in self.wanted:
             self._run("layer_norm_stats", {"x": x, "eps": self.eps, "stats": stats}, extent)

@@ -1,9 +1,9 @@
 """The plan: how a launch is cut up, by arithmetic alone.
 
 From a kernel's record, the types, the rows and d, and a device's limits, `plan_launch` works out the variant of the
-shader (threads a row, quads a thread, alignment) and the dispatches (windows of rows or chunks, the part of each buffer
-they bind, the workgroup grid, the uint32 fields). Every limit of WebGPU is met here and nowhere else, so all of it is
-tested without a GPU.
+shader (threads a row, cells a thread, alignment) and the dispatches (windows of rows or chunks, the part of each buffer
+they bind, the workgroup grid, the integer fields). Every limit of a device is met here and nowhere else, so all of it
+is tested without a GPU.
 """
 
 import math
@@ -33,27 +33,47 @@ HARDWARE_TEAM: Final = 32
 HARDWARE_GROUP: Final = 128
 WIDEST_TEAM: Final = 256
 
-SOFTWARE_QUADS: Final = 32
-HARDWARE_QUADS: Final = 16
-EASY_QUADS: Final = 8
-"""Quads of each operand a thread keeps: at most, and at most before the team is made wider."""
+EASY_ELEMENTS: Final = 32
+"""Elements of a row a thread takes before the row's team is made wider."""
+
+SOFTWARE_KEPT: Final = 128
+HARDWARE_KEPT: Final = 64
+"""Elements a thread keeps of both operands, at most."""
+
+HARDWARE_KEPT_OF_ONE: Final = 128
+"""Elements a thread keeps of one operand, where it reads the other again, at most."""
+
+SUMMED_ELEMENTS: Final = {True: 128, False: 32}
+"""Columns whose dα and dβ a thread keeps beside a row in the one-pass kernel, on CPU adapters and on GPUs, at most."""
 
 LOOPS_PER_ROW: Final = 4
 """Times a thread goes round its row at most: the mean, the variance, the two sums, the write."""
 
 COLUMN_THREADS: Final = 64
 
+CHUNK_GROUP: Final = 256
+"""Threads of a workgroup that takes a chunk of rows, on a GPU: with 256 chunks at most, they have to be many."""
+
 
 @dataclass(frozen=True)
 class Limits:
-    """What a device allows: bytes a binding, bytes of its offset's alignment, workgroups a dimension, threads and bytes
-    of shared memory a workgroup; whether a CPU runs it."""
+    """What a device allows.
+
+    - `binding_bytes`, `binding_alignment`: bytes a binding, and what its offset is a multiple of.
+    - `groups_per_dimension`, `threads_per_group`, `shared_bytes`: of a grid, and of a workgroup.
+    - `loop_iterations`: iterations of a thread; `dispatch_elements`: elements a dispatch may cover.
+    - `pointers`: kernels address single elements of whole arrays; there are no bindings and no shared words.
+    - `software`: a CPU runs it.
+    """
 
     binding_bytes: int
     binding_alignment: int
     groups_per_dimension: int
     threads_per_group: int
     shared_bytes: int
+    loop_iterations: int
+    dispatch_elements: int
+    pointers: bool
     software: bool
 
 
@@ -63,9 +83,12 @@ UNLIMITED: Final = Limits(
     groups_per_dimension=(1 << 31) - 1,
     threads_per_group=1024,
     shared_bytes=48 << 10,
+    loop_iterations=1 << 62,
+    dispatch_elements=1 << 62,
+    pointers=True,
     software=False,
 )
-"""The limits of a back end that addresses memory by 64-bit pointers."""
+"""The limits of a GPU that addresses memory by 64-bit pointers."""
 
 
 @dataclass(frozen=True)
@@ -89,15 +112,24 @@ class Extent:
 
 @dataclass(frozen=True)
 class Variant:
-    """All that a compiled kernel depends on; never the number of rows."""
+    """All that a compiled kernel depends on.
+
+    - `kernel`; `storage` and `alpha`, the names of their types.
+    - `aligned`: rows begin with a cell; `width`: elements of a cell, which a thread reads at once.
+    - `team`: threads that share a row, or columns a workgroup takes; `teams`: how many of them in a workgroup.
+    - `cells`: cells of a row a thread keeps, 0 for none; `kept`: of how many operands, 0, 1 or 2.
+    - `rows_in_turn`: rows a team takes one after the other because they share a word.
+    """
 
     kernel: str
     storage: str
     alpha: str
     aligned: bool
+    width: int
     team: int
     teams: int
-    quads: int
+    cells: int
+    kept: int
     rows_in_turn: int
 
     @property
@@ -141,58 +173,137 @@ class _Window:
     chunk_count: int
 
 
-def plan_launch(kernel: Kernel, storage: str, alpha: str, extent: Extent, limits: Limits) -> Plan:
+def plan_launch(kernel: Kernel, storage: str, alpha: str, extent: Extent, limits: Limits, aligned: bool = True) -> Plan:
     """The variant and the dispatches of `kernel` over `extent`.
 
     **Arguments:** `storage` and `alpha` are names of storage types; `alpha` is `storage` where there is no alpha.
+    `aligned` says that every buffer begins at a multiple of a cell.
 
     **Raises:** `ShapeError` if a row is longer than the device can take.
     """
-    variant = choose_variant(kernel, storage, alpha, extent.d, limits)
+    if "sums" in kernel.parts and not one_pass(storage, extent, limits):
+        raise ShapeError(
+            f"[{kernel.name}] expected rows of a multiple of {CELL} elements that a thread can keep beside its sums,"
+            f" got {extent.rows:,} × {extent.d:,}: use layer_norm_back and layer_norm_params"
+        )
+    variant = choose_variant(kernel, storage, alpha, extent, limits, aligned)
     windows = _WINDOWS.get(kernel.name, _row_windows)(kernel, variant, extent, limits)
     dispatches = tuple(_dispatch(kernel, variant, extent, window, limits) for window in windows)
     return Plan(variant, extent, dispatches)
 
 
-def choose_variant(kernel: Kernel, storage: str, alpha: str, d: int, limits: Limits) -> Variant:
-    """The variant for rows of `d`."""
-    aligned = d % CELL == 0
+def choose_variant(
+    kernel: Kernel, storage: str, alpha: str, extent: Extent, limits: Limits, aligned: bool = True
+) -> Variant:
+    """The variant for rows of `extent.d`; it depends on the rows only where a chunk of them does not fit a window."""
     if "row" not in kernel.parts:
-        threads = min(COLUMN_THREADS, _most_threads(limits))
-        return Variant(kernel.name, storage, alpha, aligned, threads, 1, 0, 1)
-    rows_in_turn = 2 if d % 2 and STORAGE[storage].itemsize == 2 else 1
-    cells = most_cells(d)
-    team = _team(cells, rows_in_turn, limits)
-    teams = 1 if limits.software else max(1, min(HARDWARE_GROUP, _most_threads(limits)) // team)
-    quads = math.ceil(cells / team)
-    if quads > (SOFTWARE_QUADS if limits.software else HARDWARE_QUADS):
-        quads = 0
-    return Variant(kernel.name, storage, alpha, aligned, team, teams, quads, rows_in_turn)
+        return _column_variant(kernel, storage, alpha, extent, limits, aligned)
+    shape = _row_shape(storage, extent.d, limits, aligned)
+    if "sums" in kernel.parts:
+        teams = chunk_turns(storage, extent, limits)
+    else:
+        teams = 1 if limits.software else max(1, min(HARDWARE_GROUP, _most_threads(limits)) // shape.team)
+    kept = _kept_operands(shape.elements, limits)
+    cells = math.ceil(shape.cells / shape.team) if kept else 0
+    return Variant(
+        kernel.name, storage, alpha, shape.aligned, shape.width, shape.team, teams, cells, kept, shape.rows_in_turn
+    )
 
 
-def most_cells(d: int) -> int:
+def _column_variant(kernel: Kernel, storage: str, alpha: str, extent: Extent, limits: Limits, aligned: bool) -> Variant:
+    """The variant of a kernel whose threads take columns."""
+    width, aligned = _cell_width(storage, extent.d, limits, aligned)
+    turns = chunk_turns(storage, extent, limits) if "columns" in kernel.parts else 1
+    team = CHUNK_GROUP // turns if turns > 1 else min(COLUMN_THREADS, _most_threads(limits))
+    return Variant(kernel.name, storage, alpha, aligned, width, team, turns, 0, 0, 1)
+
+
+def one_pass(storage: str, extent: Extent, limits: Limits) -> bool:
+    """Whether `layer_norm_grads` may give all of a LayerNorm's gradients at once.
+
+    Its rows are whole cells or addressed by pointers, not so long that a thread would spill its columns' sums, and a
+    chunk of them not so many that a thread's loops would have to be cut.
+    """
+    shape = _row_shape(storage, extent.d, limits, True)
+    if not (shape.aligned or limits.pointers) or shape.elements > SUMMED_ELEMENTS[limits.software]:
+        return False
+    return extent.per * _iterations(shape.cells, shape.team, 1) <= limits.loop_iterations
+
+
+def chunk_turns(storage: str, extent: Extent, limits: Limits) -> int:
+    """How many teams walk a chunk's rows by turns: team t sums rows t, t + turns …, and then their sums are added in
+    order. One where a window may end inside a chunk, whose sums then go on from what is there."""
+    if limits.software:
+        return 1
+    step = math.lcm(_cell_rows(extent.d, limits), max(extent.per, 1))
+    room = limits.binding_bytes - limits.binding_alignment - CELL_BYTES
+    longest = max(extent.d, 2) * STORAGE["float32"].itemsize  # a row, or its (mean, r)
+    if step * longest > room or step * extent.d > limits.dispatch_elements or step > limits.loop_iterations:
+        return 1
+    return max(1, min(CHUNK_GROUP, _most_threads(limits)) // _row_shape(storage, extent.d, limits, True).team)
+
+
+@dataclass(frozen=True)
+class _RowShape:
+    aligned: bool
+    width: int
+    cells: int
+    team: int
+    rows_in_turn: int
+
+    @property
+    def elements(self) -> int:
+        """Elements of a row that a thread takes."""
+        return math.ceil(self.cells / self.team) * self.width
+
+
+def _row_shape(storage: str, d: int, limits: Limits, aligned: bool) -> _RowShape:
+    width, aligned = _cell_width(storage, d, limits, aligned)
+    shared_word = not limits.pointers and d % 2 == 1 and STORAGE[storage].itemsize == 2
+    rows_in_turn = 2 if shared_word else 1
+    cells = most_cells(d, width)
+    return _RowShape(aligned, width, cells, _team(cells, width, rows_in_turn, limits), rows_in_turn)
+
+
+def _cell_width(storage: str, d: int, limits: Limits, aligned: bool) -> tuple[int, bool]:
+    """The elements of a cell, and whether rows begin with one."""
+    if not limits.pointers:
+        return CELL, d % CELL == 0
+    whole = CELL_BYTES // STORAGE[storage].itemsize
+    aligned = aligned and d % whole == 0
+    return (whole if aligned else 1), aligned
+
+
+def most_cells(d: int, width: int = CELL) -> int:
     """The most cells that hold some of a row of `d`: one more where rows begin inside a cell."""
-    return d // CELL if d % CELL == 0 else (CELL - 1 + d + CELL - 1) // CELL
+    return d // width if d % width == 0 else (width - 1 + d + width - 1) // width
 
 
-def _team(cells: int, rows_in_turn: int, limits: Limits) -> int:
+def _kept_operands(elements: int, limits: Limits) -> int:
+    """Operands of a row that stay in a thread's registers, by its elements of each."""
+    if elements <= (SOFTWARE_KEPT if limits.software else HARDWARE_KEPT):
+        return 2
+    return 1 if elements <= HARDWARE_KEPT_OF_ONE and not limits.software else 0
+
+
+def _team(cells: int, width: int, rows_in_turn: int, limits: Limits) -> int:
     team = SOFTWARE_TEAM if limits.software else HARDWARE_TEAM
     widest = min(WIDEST_TEAM, _most_threads(limits))
-    while not limits.software and cells > team * EASY_QUADS and team < widest:
+    while not limits.software and cells * width > team * EASY_ELEMENTS and team < widest:
         team *= 2
-    while _iterations(cells, team, rows_in_turn) > LOOP_ITERATIONS and team < widest:
+    while _iterations(cells, team, rows_in_turn) > limits.loop_iterations and team < widest:
         team *= 2
-    if _iterations(cells, team, rows_in_turn) > LOOP_ITERATIONS:
-        longest = LOOP_ITERATIONS // (LOOPS_PER_ROW * rows_in_turn) * widest * CELL
+    if _iterations(cells, team, rows_in_turn) > limits.loop_iterations:
+        longest = limits.loop_iterations // (LOOPS_PER_ROW * rows_in_turn) * widest * width
         raise ShapeError(
-            f"expected rows of at most about {longest:,} elements, got {cells * CELL:,}: split the last axis"
+            f"expected rows of at most about {longest:,} elements, got {cells * width:,}: split the last axis"
         )
     return team
 
 
 def _most_threads(limits: Limits) -> int:
-    """Threads of a workgroup at most: each has four floats of shared memory, and a word for its team."""
-    return min(limits.threads_per_group, limits.shared_bytes // 20)
+    """Threads of a workgroup at most: each has eight floats of shared memory, and a word for its team."""
+    return min(limits.threads_per_group, limits.shared_bytes // 36)
 
 
 def _iterations(cells: int, team: int, rows_in_turn: int) -> int:
@@ -235,7 +346,11 @@ def _pieces(start: int, stop: int, most: int) -> Iterator[tuple[int, int]]:
         yield first, min(most, stop - first)
 
 
-_WINDOWS: Final = {"layer_norm_params": _params_windows, "sum_partials": _chunk_windows}
+_WINDOWS: Final = {
+    "layer_norm_grads": _params_windows,
+    "layer_norm_params": _params_windows,
+    "sum_partials": _chunk_windows,
+}
 
 
 def _most_rows(kernel: Kernel, variant: Variant, extent: Extent, limits: Limits) -> int:
@@ -246,10 +361,12 @@ def _most_rows(kernel: Kernel, variant: Variant, extent: Extent, limits: Limits)
             raise ShapeError(
                 f"expected {buffer.name} to fit a binding of {limits.binding_bytes:,} bytes, got d = {extent.d:,}"
             )
-    most = min(room // longest, max(DISPATCH_ELEMENTS // extent.d, 1))
-    if "per" in kernel.meta and extent.per > LOOP_ITERATIONS:
-        most = min(most, LOOP_ITERATIONS)
-    step = row_step(extent.d)
+    most = min(room // longest, max(limits.dispatch_elements // extent.d, 1))
+    if "per" in kernel.meta:
+        rounds = _iterations(most_cells(extent.d, variant.width), variant.team, 1) if "row" in kernel.parts else 1
+        if extent.per * rounds > limits.loop_iterations:
+            most = min(most, max(1, limits.loop_iterations // rounds))
+    step = row_step(variant.storage, extent, limits) if "per" in kernel.meta else _cell_rows(extent.d, limits)
     most = max(most, step) // step * step
     if most * longest > room:
         raise ShapeError(
@@ -259,13 +376,22 @@ def _most_rows(kernel: Kernel, variant: Variant, extent: Extent, limits: Limits)
     return most
 
 
-def row_step(d: int) -> int:
-    """Windows and blocks are a multiple of this many rows: each then begins with a cell.
+def row_step(storage: str, extent: Extent, limits: Limits) -> int:
+    """Blocks of an array's rows are a multiple of this many, so that they change no bit of a sum.
+
+    Each begins with a cell, and with a chunk where teams walk a chunk's rows by turns.
+    """
+    turns = chunk_turns(storage, extent, limits)
+    return math.lcm(_cell_rows(extent.d, limits), max(extent.per, 1) if turns > 1 else 1)
+
+
+def _cell_rows(d: int, limits: Limits) -> int:
+    """Windows are a multiple of this many rows: each then begins with a cell.
 
     Where d is no multiple of a cell, the order of a row's sum depends on where in a cell the row begins; so it is the
     same in every window, and two 16-bit rows that share a word are never parted.
     """
-    return 1 if d % CELL == 0 else CELL
+    return 1 if limits.pointers or d % CELL == 0 else CELL
 
 
 def _most_chunks(d: int, limits: Limits) -> int:
@@ -274,7 +400,7 @@ def _most_chunks(d: int, limits: Limits) -> int:
         raise ShapeError(
             f"expected 2 × d float32 sums to fit a binding of {limits.binding_bytes:,} bytes, got d = {d:,}"
         )
-    return min(room // (8 * d), LOOP_ITERATIONS)
+    return min(room // (8 * d), limits.loop_iterations)
 
 
 def _dispatch(kernel: Kernel, variant: Variant, extent: Extent, window: _Window, limits: Limits) -> Dispatch:
@@ -330,11 +456,13 @@ def element_bytes(buffer: Buffer, variant: Variant) -> int:
 
 
 def _group_count(kernel: Kernel, variant: Variant, d: int, window: _Window) -> int:
+    if "sums" in kernel.parts:
+        return window.chunk_count
     if "row" in kernel.parts:
         return math.ceil(window.row_count / (variant.teams * variant.rows_in_turn))
     if "columns" in kernel.parts:
-        units = window.chunk_count * (d // CELL if variant.aligned else d)
-        return math.ceil(units / variant.threads)
+        units = window.chunk_count * (d // variant.width if variant.aligned else d)
+        return math.ceil(units / variant.team)
     return math.ceil(d / variant.threads)
 
 

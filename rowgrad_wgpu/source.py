@@ -1,13 +1,15 @@
-"""Shader texts: a kernel's file, the parts of `shaders/lib` that its variant needs, its constants.
+"""Kernel texts: a kernel's file, the parts of `shaders/lib` that its variant needs, its constants.
 
-What differs between variants is put behind the file as text. WGSL's module scope has no order, so a compiler's message
-about a kernel keeps the line numbers of its file.
+What differs between variants is put around the file as text, so that files on disk are whole WGSL or CUDA C++. A
+compiler's message about a kernel keeps the line numbers of its file: WGSL's module scope has no order, so the rest
+comes behind; in CUDA C++ it comes in front and `#line` names each file.
 """
 
 from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
+from typing import Final
 
 from .contract import KERNELS
 from .plan import Variant
@@ -34,11 +36,11 @@ def shader_text(name: str) -> str:
 def assemble_wgsl(variant: Variant) -> str:
     """The WGSL text of a variant."""
     files = [f"{variant.kernel}.wgsl", *part_files(variant)]
-    return "\n".join([*map(shader_text, files), *_constants(variant)]) + "\n"
+    return "\n".join([*map(shader_text, files), *_wgsl_constants(variant)]) + "\n"
 
 
 def part_files(variant: Variant) -> list[str]:
-    """The files of `shaders/lib` that a variant needs."""
+    """The WGSL files of `shaders/lib` that a variant needs."""
     parts = KERNELS[variant.kernel].parts
     if not parts:
         return []
@@ -57,13 +59,50 @@ def _part_file(part: str, variant: Variant) -> str:
     return f"lib/{part}/{choices[part]}.wgsl" if part in choices else f"lib/{part}.wgsl"
 
 
-def _constants(variant: Variant) -> list[str]:
+def _wgsl_constants(variant: Variant) -> list[str]:
     return [
         f"const THREADS = {variant.threads}u;",
         f"const TEAM = {variant.team}u;",
         f"const TEAMS = {variant.teams}u;",
         f"const ROWS_IN_TURN = {variant.rows_in_turn}u;",
-        f"const QUADS = {variant.quads}u;",
-        f"const KEPT = {max(variant.quads, 1)}u;",
+        f"const QUADS = {variant.cells}u;",
+        f"const KEPT = {max(variant.cells, 1)}u;",
+        f"const KEPT_BESIDE = {variant.cells if variant.kept == 2 else 1}u;",
+        f"const BOTH = {str(variant.kept == 2).lower()};",
         f"const ALIGNED = {str(variant.aligned).lower()};",
     ]
+
+
+CUDA_PARTS: Final = ("row", "team", "statistics", "alpha", "gradient", "turns")
+"""The parts that CUDA C++ has too, each before those that need it."""
+
+
+def assemble_cuda(variant: Variant) -> str:
+    """The CUDA C++ text of a variant, for NVRTC, nvcc, hipRTC, hipcc or a host compiler."""
+    first, *rest = cuda_files(variant)
+    return "".join([_numbered(first), *_cuda_constants(variant), *map(_numbered, rest)])
+
+
+def cuda_files(variant: Variant) -> list[str]:
+    """The files of a variant's CUDA C++ in order: what differs between compilers, the parts, the kernel."""
+    parts = KERNELS[variant.kernel].parts
+    shared = [f"lib/storage/{variant.storage}.cuh", "lib/cell.cuh"] if parts else []
+    alpha = f"alpha/{'storage' if variant.alpha == variant.storage else 'float32'}"
+    needed = [alpha if part == "alpha" else part for part in CUDA_PARTS if part in parts]
+    return ["lib/gpu.cuh", *shared, *(f"lib/{part}.cuh" for part in needed), f"{variant.kernel}.cu"]
+
+
+def _numbered(name: str) -> str:
+    return f'#line 1 "{name}"\n{shader_text(name)}'
+
+
+def _cuda_constants(variant: Variant) -> list[str]:
+    values = {
+        "THREADS": variant.threads,
+        "TEAM": variant.team,
+        "TEAMS": variant.teams,
+        "WIDTH": variant.width,
+        "CELLS": variant.cells,
+        "KEPT": variant.kept,
+    }
+    return [f"constexpr int {name} = {value};\n" for name, value in values.items()]

@@ -12,11 +12,11 @@
 //   5        stats  [rows, 2]  f32: (mean, r)  write
 //   6        sizes  Meta       u32 fields      uniform
 //
-// A team of TEAM threads takes a row; the statistics are lib/statistics.wgsl's. While a row fits (QUADS > 0) each
-// element is read once: 3 passes over rows x d. A longer row is read again for every sum: 7 passes.
+// A team of TEAM threads takes a row; the statistics are lib/statistics.wgsl's. While a row fits (BOTH) each element is
+// read once: 3 passes over rows x d. Where only x is kept 4, else a row is read again for every sum: 7 passes.
 // Right for any d >= 1, any rows and any number of workgroups.
 // Twin: layer_norm_back.cu. Oracle: reference.layer_norm_back.
-// Parts: lib/row, lib/team, lib/statistics, lib/storage, lib/alpha, lib/store.
+// Parts: lib/row, lib/team, lib/statistics, lib/gradient, lib/storage, lib/alpha, lib/store.
 
 struct Meta {
   d: u32,
@@ -33,53 +33,8 @@ struct Meta {
 @group(0) @binding(5) var<storage, read_write> stats: array<f32>;
 @group(0) @binding(6) var<uniform> sizes: Meta;
 
-var<private> u_kept: array<vec4f, KEPT>;
-
-// Quad `q` of u = dy * alpha, zero outside the row.
-fn u_quad(row: Row, q: u32) -> vec4f {
-  var quad = vec4f();
-  if (q < row.cells) {
-    quad = inside(row, q, widen(dy[row.cell + q]) * alpha_quad(column_of(row, q)));
-  }
-  return quad;
-}
-
-fn layer_norm_row(row: Row, thread: u32) {
-  let lane = thread % TEAM;
-  let steps = steps_of(row);
-  let statistics = statistics_of(row, thread);
-
-  var u_sum = vec4f();
-  var ux_sum = vec4f();
-  for (var k = 0u; k < steps; k++) {
-    let q = k * TEAM + lane;
-    let u = u_quad(row, q);
-    let xhat = xhat_quad(statistics, row, k, q);
-    if (QUADS > 0u) {
-      u_kept[k] = u;
-      x_kept[k] = xhat;
-    }
-    u_sum += u;
-    ux_sum += u * xhat;
-  }
-  let means = team_sum(vec4f(across(u_sum), across(ux_sum), 0.0, 0.0), thread) / f32(sizes.d);
-
-  for (var k = 0u; k < steps; k++) {
-    let q = k * TEAM + lane;
-    var u: vec4f;
-    var xhat: vec4f;
-    if (QUADS > 0u) {
-      u = u_kept[k];
-      xhat = x_kept[k];
-    } else {
-      u = u_quad(row, q);
-      xhat = xhat_quad(statistics, row, k, q);
-    }
-    if (q < row.cells) {
-      store(row, q, statistics.r * (u - means.x - xhat * means.y), thread);
-    }
-  }
-  write_statistics(statistics, row, lane);
+// Nothing is gathered on the way.
+fn gather(k: u32, g: vec4f, xhat: vec4f) {
 }
 
 @compute @workgroup_size(THREADS)

@@ -12,8 +12,9 @@
 //
 // Chunk c holds rows c*per to min((c+1)*per, rows). The bindings may hold only a window of the rows, from first_row;
 // a chunk that began before the window goes on from the sum it left in partial, so windows never change the bits.
-// A thread takes one chunk of a few neighbouring columns (WIDTH, lib/columns) and walks its rows: 2 passes over rows x d.
-// Twin: layer_norm_params.cu. Oracle: reference.layer_norm_params. Parts: lib/columns, lib/storage.
+// A thread takes a few neighbouring columns (WIDTH, lib/columns) of one chunk; the TEAMS teams of a workgroup walk the
+// rows by turns, and their sums are added in order: 2 passes over rows x d.
+// Twin: layer_norm_params.cu. Oracle: reference.layer_norm_params. Parts: lib/columns, lib/turns, lib/storage.
 
 struct Meta {
   rows: u32,
@@ -40,31 +41,37 @@ fn layer_norm_params(
   @builtin(num_workgroups) groups: vec3u,
   @builtin(local_invocation_index) thread: u32,
 ) {
-  let unit = (group.x + group.y * groups.x) * THREADS + thread;
+  let unit = (group.x + group.y * groups.x) * TEAM + thread % TEAM;
+  let team = thread / TEAM;
   let widths = sizes.d / WIDTH;
   let chunk = unit / widths;
-  if (chunk < sizes.chunk_count) {
-    let j = (unit % widths) * WIDTH;
-    let start = (sizes.first_chunk + chunk) * sizes.per;
-    let begin = max(start, sizes.first_row);
-    let end = min(start + sizes.per, sizes.first_row + sizes.row_count);
-    let alpha_slot = (sizes.partial_origin + chunk * 2u * sizes.d + j) / WIDTH;
-    let beta_slot = alpha_slot + widths;
+  let j = (unit % widths) * WIDTH;
+  let start = (sizes.first_chunk + chunk) * sizes.per;
+  let begin = max(start, sizes.first_row);
+  let end = min(start + sizes.per, sizes.first_row + sizes.row_count);
+  let alpha_slot = (sizes.partial_origin + chunk * 2u * sizes.d + j) / WIDTH;
+  let beta_slot = alpha_slot + widths;
 
-    var dalpha = Columns();
-    var dbeta = Columns();
-    if (start < begin) {
+  var dalpha = Columns();
+  var dbeta = Columns();
+  if (chunk < sizes.chunk_count) {
+    if (start < begin && team == 0u) {
       dalpha = partial_[alpha_slot];
       dbeta = partial_[beta_slot];
     }
-    for (var row = begin - sizes.first_row; row < end - sizes.first_row; row++) {
-      let i = sizes.origin + row * sizes.d + j;
-      let mean = stats[sizes.stats_origin + 2u * row];
-      let r = stats[sizes.stats_origin + 2u * row + 1u];
+    for (var row = begin + team; row < end; row += TEAMS) {
+      let index = row - sizes.first_row;
+      let i = sizes.origin + index * sizes.d + j;
+      let mean = stats[sizes.stats_origin + 2u * index];
+      let r = stats[sizes.stats_origin + 2u * index + 1u];
       let g = columns(dy[slot(i)], i);
       dalpha += g * ((columns(x[slot(i)], i) - mean) * r);
       dbeta += g;
     }
+  }
+  dalpha = turn_sum(dalpha, thread);
+  dbeta = turn_sum(dbeta, thread);
+  if (chunk < sizes.chunk_count && team == 0u) {
     partial_[alpha_slot] = dalpha;
     partial_[beta_slot] = dbeta;
   }

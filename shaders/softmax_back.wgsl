@@ -8,8 +8,8 @@
 //   2        dx     [rows, d]  F               write
 //   3        sizes  Meta       u32 fields      uniform
 //
-// A team of TEAM threads takes a row. While a row fits (QUADS > 0) each element is read once: 3 passes over
-// rows x d in all. A longer row is read a second time for the write: 5 passes.
+// A team of TEAM threads takes a row. While a row fits (BOTH) each element is read once: 3 passes over rows x d in all.
+// Where only y is kept (QUADS > 0) dy is read a second time for the write: 4 passes; else both are: 5.
 // Right for any d >= 1, any rows and any number of workgroups.
 // Twin: softmax_back.cu. Oracle: reference.softmax_back. Parts: lib/row, lib/team, lib/storage, lib/store.
 
@@ -25,7 +25,7 @@ struct Meta {
 @group(0) @binding(3) var<uniform> sizes: Meta;
 
 var<private> y_kept: array<vec4f, KEPT>;
-var<private> dy_kept: array<vec4f, KEPT>;
+var<private> dy_kept: array<vec4f, KEPT_BESIDE>;
 
 // Quads `q` of y and dy, zero outside the row.
 fn y_quad(row: Row, q: u32) -> vec4f {
@@ -54,6 +54,8 @@ fn softmax_row(row: Row, thread: u32) {
     let b = dy_quad(row, k * TEAM + lane);
     if (QUADS > 0u) {
       y_kept[k] = a;
+    }
+    if (BOTH) {
       dy_kept[k] = b;
     }
     products += a * b;
@@ -66,9 +68,12 @@ fn softmax_row(row: Row, thread: u32) {
     var b: vec4f;
     if (QUADS > 0u) {
       a = y_kept[k];
-      b = dy_kept[k];
     } else {
       a = y_quad(row, q);
+    }
+    if (BOTH) {
+      b = dy_kept[k];
+    } else {
       b = dy_quad(row, q);
     }
     if (q < row.cells) {

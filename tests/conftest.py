@@ -1,5 +1,6 @@
 import os
 
+import hostgpu
 import pytest
 
 from rowgrad_wgpu.device import Device
@@ -26,19 +27,34 @@ def open_device():
 
 
 def _opened_or_reason(spec):
+    if spec in HOST_GPUS:
+        return hostgpu.open_device(HOST_GPUS[spec])
     try:
         return Device(spec)
     except DeviceUnavailable as error:
         return str(error)
 
 
-@pytest.fixture(scope="session", params=["cpu", "wgpu:vulkan", "wgpu:gl"], ids=["cpu", "vulkan", "gl"])
+# The CUDA kernels run on the processor, with the warps of CUDA and those of AMD's gfx9.
+HOST_GPUS = {"host:cuda": 32, "host:rocm": 64}
+
+
+@pytest.fixture(
+    scope="session",
+    params=["cpu", "wgpu:vulkan", "wgpu:gl", *HOST_GPUS],
+    ids=["cpu", "vulkan", "gl", "cuda-on-host", "rocm-on-host"],
+)
 def device(request, open_device):
     return open_device(request.param)
 
 
 @pytest.fixture(scope="session", params=["wgpu:vulkan", "wgpu:gl"], ids=["vulkan", "gl"])
 def webgpu(request, open_device):
+    return open_device(request.param)
+
+
+@pytest.fixture(scope="session", params=HOST_GPUS, ids=["cuda-on-host", "rocm-on-host"])
+def host_gpu(request, open_device):
     return open_device(request.param)
 
 

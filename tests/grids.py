@@ -1,15 +1,28 @@
 """Shapes and inputs that the tests of all kernels share; each odd number has broken somebody's kernel."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 
 from rowgrad_wgpu import bounds, layer_norm_back, softmax_back
-from rowgrad_wgpu.contract import STORAGE, chunk_count
+from rowgrad_wgpu.contract import STORAGE, Kernel, chunk_count
 from rowgrad_wgpu.device import Device
-from rowgrad_wgpu.plan import CELL, SOFTWARE_QUADS, SOFTWARE_TEAM
+from rowgrad_wgpu.plan import (
+    CELL,
+    DISPATCH_ELEMENTS,
+    LOOP_ITERATIONS,
+    SOFTWARE_KEPT,
+    SOFTWARE_TEAM,
+    Extent,
+    Limits,
+    Variant,
+    choose_variant,
+    one_pass,
+)
 
 # The last d whose rows a software adapter keeps, and its neighbours.
-KEPT_D = SOFTWARE_TEAM * SOFTWARE_QUADS * CELL
+KEPT_D = SOFTWARE_TEAM * SOFTWARE_KEPT
 
 ROWS = (0, 1, 2, 37, 63, 64, 65, 199, 511, 512, 513, 4096, 65535, 65536, 65537, 98304)
 FEW_D = (3, 4)
@@ -19,11 +32,47 @@ ALL_D = (
 )
 NARROW_D = (1, 2, 3, 6, 7, 32, 33, 129, 762, 768, 769, KEPT_D - 1, KEPT_D, KEPT_D + 1, 16385)
 GL_ELEMENTS = 20_000
+HOST_GPU_ELEMENTS = 40_000
+HOST_GPU_LANES = 32  # a row costs at least a warp
 
 
-def small_on_gl(device: Device, rows: int, d: int) -> None:
+def small_where_slow(device: Device, rows: int, d: int) -> None:
+    """OpenGL and the host GPU, whose threads are fibers, run small shapes only."""
     if device.info.api == "gl" and (rows * d > GL_ELEMENTS or d > 1100):
         pytest.skip(f"OpenGL runs small shapes only, not {rows}×{d}")
+    if device.info.backend == "cuda" and rows * max(d, HOST_GPU_LANES) > HOST_GPU_ELEMENTS:
+        pytest.skip(f"the host GPU runs small shapes only, not {rows}×{d}")
+
+
+# WebGPU's own defaults, a GPU's.
+WEBGPU = Limits(
+    binding_bytes=128 << 20,
+    binding_alignment=256,
+    groups_per_dimension=65_535,
+    threads_per_group=256,
+    shared_bytes=16 << 10,
+    loop_iterations=LOOP_ITERATIONS,
+    dispatch_elements=DISPATCH_ELEMENTS,
+    pointers=False,
+    software=False,
+)
+
+
+def whole(rows: int, d: int, chunks: int | None = None) -> Extent:
+    """All rows of an array."""
+    return Extent(rows, d, chunks or chunk_count(rows), 0, rows)
+
+
+def variants_of(kernel: Kernel, widths: tuple[int, ...], limits: Limits, aligned: bool = True) -> list[Variant]:
+    """Every variant that these widths come to, in a fixed order."""
+    found: dict[Variant, None] = {}
+    for storage, d in product(STORAGE, widths):
+        if "sums" in kernel.parts and not one_pass(storage, whole(64, d), limits):
+            continue
+        alphas = {storage, "float32"} if any(buffer.element == "A" for buffer in kernel.buffers) else {storage}
+        for alpha in sorted(alphas):
+            found[choose_variant(kernel, storage, alpha, whole(64, d), limits, aligned)] = None
+    return list(found)
 
 
 def inputs(rows: int, d: int, storage: str, seed: int = 0) -> dict[str, np.ndarray]:

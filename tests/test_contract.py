@@ -1,14 +1,13 @@
 import re
-from itertools import product
 from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
+from grids import WEBGPU, variants_of
 
 from rowgrad_wgpu.contract import CHUNK_ROWS, KERNELS, MOST_CHUNKS, STORAGE, chunk_count, storage_name
 from rowgrad_wgpu.errors import DTypeError
-from rowgrad_wgpu.plan import UNLIMITED, choose_variant
 from rowgrad_wgpu.source import part_files, shader_folder, shader_text
 
 SHADERS = Path(str(shader_folder()))
@@ -131,9 +130,9 @@ def test_first_line_names_the_file(name):
 
 def test_every_part_is_used():
     used = set()
-    for kernel, storage, d in product(KERNELS.values(), STORAGE, (4, 5)):
-        for alpha in {storage, "float32"}:
-            used.update(part_files(choose_variant(kernel, storage, alpha, d, UNLIMITED)))
+    for kernel in KERNELS.values():
+        for variant in variants_of(kernel, (4, 5), WEBGPU):
+            used.update(part_files(variant))
     assert used == {name for name in WGSL if name.startswith("lib/")}
 
 
@@ -200,7 +199,7 @@ def early_returns(text, words):
 def test_no_return_before_a_barrier():
     texts = [shader_text(name) for name in WGSL]
     words = barrier_words(texts)
-    assert {"team_sum", "statistics_of", "softmax_back", "layer_norm_back", "layer_norm_stats"} <= words
+    assert {"team_sum", "turn_sum", "statistics_of", "layer_norm_row", *KERNELS} - {"sum_partials"} <= words
     assert [name for text in texts for name in early_returns(text, words)] == []
 
 

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from grids import ALL_D, FEW_D, NARROW_D, ROWS, check_layer_norm, inputs, small_on_gl
+from grids import ALL_D, FEW_D, NARROW_D, ROWS, check_layer_norm, inputs, small_where_slow
 
 from rowgrad_wgpu import layer_norm_back, reference
 from rowgrad_wgpu.contract import STORAGE
@@ -9,14 +9,14 @@ from rowgrad_wgpu.contract import STORAGE
 @pytest.mark.parametrize("d", ALL_D)
 def test_every_d(device, d):
     rows = 5 if d < 5000 else 2
-    small_on_gl(device, rows, d)
+    small_where_slow(device, rows, d)
     check_layer_norm(device, inputs(rows, d, "float32"), "float32")
 
 
 @pytest.mark.parametrize("d", NARROW_D)
 @pytest.mark.parametrize("storage", ["float16", "bfloat16"])
 def test_every_d_in_16_bits(device, d, storage):
-    small_on_gl(device, 5, d)
+    small_where_slow(device, 5, d)
     check_layer_norm(device, inputs(5, d, storage), storage)
 
 
@@ -24,7 +24,7 @@ def test_every_d_in_16_bits(device, d, storage):
 @pytest.mark.parametrize("d", FEW_D)
 @pytest.mark.parametrize("storage", ["float32", "float16"])
 def test_every_number_of_rows(device, rows, d, storage):
-    small_on_gl(device, rows, d)
+    small_where_slow(device, rows, d)
     check_layer_norm(device, inputs(rows, d, storage), storage)
 
 
@@ -53,7 +53,7 @@ def test_no_rows_give_zeros(device):
 
 @pytest.mark.parametrize(("d", "storage"), [(1 << 20, "float32"), ((1 << 20) - 1, "float16")])
 def test_rows_of_a_million(device, d, storage):
-    small_on_gl(device, 3, d)
+    small_where_slow(device, 3, d)
     check_layer_norm(device, inputs(3, d, storage), storage)
 
 

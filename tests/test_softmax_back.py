@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from grids import ALL_D, FEW_D, NARROW_D, ROWS, check_softmax, inputs, small_on_gl
+from grids import ALL_D, FEW_D, NARROW_D, ROWS, check_softmax, inputs, small_where_slow
 
 from rowgrad_wgpu import softmax_back
 from rowgrad_wgpu.contract import STORAGE
@@ -9,7 +9,7 @@ from rowgrad_wgpu.contract import STORAGE
 @pytest.mark.parametrize("d", ALL_D)
 def test_every_d(device, d):
     rows = 5 if d < 5000 else 2
-    small_on_gl(device, rows, d)
+    small_where_slow(device, rows, d)
     given = inputs(rows, d, "float32")
     check_softmax(device, given["y"], given["dy"], "float32")
 
@@ -17,7 +17,7 @@ def test_every_d(device, d):
 @pytest.mark.parametrize("d", NARROW_D)
 @pytest.mark.parametrize("storage", ["float16", "bfloat16"])
 def test_every_d_in_16_bits(device, d, storage):
-    small_on_gl(device, 5, d)
+    small_where_slow(device, 5, d)
     given = inputs(5, d, storage)
     check_softmax(device, given["y"], given["dy"], storage)
 
@@ -26,21 +26,21 @@ def test_every_d_in_16_bits(device, d, storage):
 @pytest.mark.parametrize("d", FEW_D)
 @pytest.mark.parametrize("storage", ["float32", "bfloat16"])
 def test_every_number_of_rows(device, rows, d, storage):
-    small_on_gl(device, rows, d)
+    small_where_slow(device, rows, d)
     given = inputs(rows, d, storage)
     check_softmax(device, given["y"], given["dy"], storage)
 
 
 def test_long_rows_of_odd_16_bit(device):
     rows, d = 3, (1 << 20) - 1
-    small_on_gl(device, rows, d)
+    small_where_slow(device, rows, d)
     given = inputs(rows, d, "bfloat16")
     check_softmax(device, given["y"], given["dy"], "bfloat16")
 
 
 def test_rows_longer_than_llvmpipe_loops(device):
     d = 1 << 20
-    small_on_gl(device, 2, d)
+    small_where_slow(device, 2, d)
     y = np.full((2, d), 1 / d, np.float32)
     dy = np.ones((2, d), np.float32)
     dy[1] = np.arange(d) % 2

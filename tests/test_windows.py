@@ -7,6 +7,7 @@ import pytest
 from grids import inputs
 
 from rowgrad_wgpu import layer_norm_back, ops, plan, softmax_back
+from rowgrad_wgpu.backends import webgpu
 from rowgrad_wgpu.contract import STORAGE
 from rowgrad_wgpu.device import Device
 
@@ -58,7 +59,7 @@ def test_blocks_do_not_change_a_bit(device, shape, storage, monkeypatch):
 def test_a_chunk_longer_than_the_loops(vulkan, monkeypatch):
     given = inputs(1000, 3, "float32")
     whole = gradients(vulkan, given)
-    monkeypatch.setattr(plan, "LOOP_ITERATIONS", 50)
+    monkeypatch.setattr(webgpu, "LOOP_ITERATIONS", 50)
     with Device("wgpu:vulkan") as device:
         cut = plan.plan_launch(
             plan.kernel_named("layer_norm_params"),
@@ -85,11 +86,8 @@ def test_more_chunks_than_a_binding_holds(vulkan):
 
 
 def test_several_submissions(vulkan, monkeypatch):
-    from rowgrad_wgpu.backends import webgpu
-
     given = inputs(500, 8, "float32")
     whole = gradients(vulkan, given)
-    monkeypatch.setattr(plan, "DISPATCH_ELEMENTS", 800)
     monkeypatch.setattr(webgpu, "DISPATCH_ELEMENTS", 800)
     monkeypatch.setattr(webgpu, "STAGING_BYTES", 4096)
     with Device("wgpu:vulkan") as device:

@@ -6,16 +6,17 @@ forgets shows. Blocks are sized to stay in a core's cache; NumPy lets go of the 
 
 import os
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from ..contract import KERNELS, STORAGE
-from ..device import Candidate, DeviceInfo, Missing
-from ..errors import OutOfMemory
+from ..device import Adopted, Candidate, DeviceInfo, Missing
+from ..errors import DTypeError, OutOfMemory
 from ..plan import UNLIMITED, Extent, Limits, Plan, element_name
 
 BLOCK_ELEMENTS: Final = 1 << 16
@@ -38,7 +39,7 @@ class CPUBackend:
     """The processor: launches are done when they return."""
 
     shares_memory = True
-    limits: Limits = UNLIMITED
+    limits: Limits = replace(UNLIMITED, software=True)
 
     def __init__(self) -> None:
         self._workers = os.cpu_count() or 1
@@ -81,6 +82,16 @@ class CPUBackend:
     def wait(self, deadline: float) -> None:
         """Nothing is under way."""
 
+    def adopt(self, value: Any) -> Adopted:
+        """Nothing of a GPU's memory can be used here."""
+        raise DTypeError(
+            f"expected a NumPy array or an Array, got {type(value).__name__} in a GPU's memory: copy it first"
+        )
+
+    def export(self, buffer: Any, shape: tuple[int, ...], dtype: np.dtype) -> Any:
+        """No other library can read the buffer."""
+        raise BufferError("expected an Array on CUDA or ROCm, got one that lies in the host's memory: use .numpy()")
+
     def describe(self) -> dict[str, Any]:
         """The pool's size and NumPy's version."""
         return {"threads": self._workers, "numpy": np.__version__}
@@ -97,15 +108,17 @@ class CPUBackend:
         """Twin of layer_norm_back.wgsl."""
         self._by_rows(_layer_norm_block, operands, extent)
 
+    def layer_norm_grads(self, operands: Operands, extent: Extent) -> None:
+        """Twin of layer_norm_grads.wgsl; the chunks are shared out over the pool."""
+        self._by_chunks(_grads_chunk, operands, extent)
+
     def layer_norm_stats(self, operands: Operands, extent: Extent) -> None:
         """Twin of layer_norm_stats.wgsl."""
         self._by_rows(_stats_block, operands, extent)
 
     def layer_norm_params(self, operands: Operands, extent: Extent) -> None:
         """Twin of layer_norm_params.wgsl; the chunks are shared out over the pool."""
-        first = extent.start // extent.per if extent.per else 0
-        last = extent.chunks if extent.stop == extent.rows else -(-extent.stop // extent.per)
-        self._share_out(lambda chunk: _params_chunk(operands, extent, chunk), range(first, last))
+        self._by_chunks(_params_chunk, operands, extent)
 
     def sum_partials(self, operands: Operands, extent: Extent) -> None:
         """Twin of sum_partials.wgsl."""
@@ -127,6 +140,14 @@ class CPUBackend:
             block({name: array if name in whole else array[part] for name, array in operands.items()})
 
         self._share_out(run, range(0, rows, step))
+
+    def _by_chunks(
+        self, chunk_sums: Callable[[Operands, Extent, int], None], operands: Operands, extent: Extent
+    ) -> None:
+        """Runs `chunk_sums` on every chunk that has rows in `extent`, and at the array's end on those without rows."""
+        first = extent.start // extent.per if extent.per else 0
+        last = extent.chunks if extent.stop == extent.rows else -(-extent.stop // extent.per)
+        self._share_out(lambda chunk: chunk_sums(operands, extent, chunk), range(first, last))
 
     def _share_out(self, task: Callable[[int], None], items: range) -> None:
         def run(item: int) -> None:
@@ -153,7 +174,13 @@ def _softmax_block(block: Operands) -> None:
 
 def _layer_norm_block(block: Operands) -> None:
     xhat, r = _normalised(block)
-    u = _widen(block["dy"]) * _widen(block["alpha"])
+    dy = _widen(block["dy"])
+    _input_gradient(block, dy, xhat, r)
+
+
+def _input_gradient(block: Operands, dy: Singles, xhat: Singles, r: Singles) -> None:
+    """Sets dx; `xhat` is used up."""
+    u = dy * _widen(block["alpha"])
     u_mean = _row_mean(u).astype(np.float32)
     ux_mean = _row_mean(u * xhat).astype(np.float32)
     u -= u_mean
@@ -191,20 +218,40 @@ def _normalised(block: Operands) -> tuple[Singles, Singles]:
 def _params_chunk(operands: Operands, extent: Extent, chunk: int) -> None:
     """Goes on with a chunk's sums over those of its rows that are at hand, block by block, row after row."""
     partial = operands["partial"][chunk]
+    for rows in _chunk_blocks(partial, extent, chunk):
+        _add_to_sums(partial, _widen(operands["x"][rows]), _widen(operands["dy"][rows]), operands["stats"][rows])
+
+
+def _add_to_sums(partial: Singles, x: Singles, dy: Singles, stats: Singles) -> None:
+    """Goes on with Σ dy x̂ and Σ dy, row after row."""
+    xhat = x - stats[:, :1]
+    xhat *= stats[:, 1:]
+    xhat *= dy
+    _add_rows(partial[0], xhat)
+    _add_rows(partial[1], dy)
+
+
+def _grads_chunk(operands: Operands, extent: Extent, chunk: int) -> None:
+    """A chunk's dx and stats besides its sums, all from one look at a block."""
+    partial = operands["partial"][chunk]
+    for rows in _chunk_blocks(partial, extent, chunk):
+        block = {name: operands[name][rows] for name in ("x", "dy", "dx", "stats")}
+        block |= {name: operands[name] for name in ("alpha", "eps")}
+        xhat, r = _normalised(block)
+        dy = _widen(block["dy"])
+        _add_to_sums(partial, _widen(block["x"]), dy, block["stats"])
+        _input_gradient(block, dy, xhat, r)
+
+
+def _chunk_blocks(partial: Singles, extent: Extent, chunk: int) -> Iterator[slice]:
+    """Blocks of a chunk's rows in the buffers; sets `partial` to 0 where the chunk begins."""
     begin = chunk * extent.per
     start, stop = max(begin, extent.start), min(begin + extent.per, extent.stop)
     if begin == start or start >= stop:
         partial[...] = 0
     step = max(1, BLOCK_ELEMENTS // extent.d)
     for first in range(start - extent.start, stop - extent.start, step):
-        rows = slice(first, min(first + step, stop - extent.start))
-        mean, r = operands["stats"][rows, :1], operands["stats"][rows, 1:]
-        dy = _widen(operands["dy"][rows])
-        xhat = _widen(operands["x"][rows]) - mean
-        xhat *= r
-        xhat *= dy
-        _add_rows(partial[0], xhat)
-        _add_rows(partial[1], dy)
+        yield slice(first, min(first + step, stop - extent.start))
 
 
 def _add_rows(total: Singles, rows: Singles) -> None:

@@ -20,9 +20,9 @@ import wgpu
 import wgpu.backends.wgpu_native as native
 
 from ..contract import KERNELS, Kernel
-from ..device import WAIT_SECONDS, Candidate, DeviceInfo, Missing, logger
-from ..errors import DeviceLost, DeviceTimeout, DeviceUnavailable, Error, OutOfMemory
-from ..plan import CELL_BYTES, DISPATCH_ELEMENTS, Dispatch, Limits, Plan, Variant
+from ..device import WAIT_SECONDS, Adopted, Candidate, DeviceInfo, Missing, logger
+from ..errors import DeviceLost, DeviceTimeout, DeviceUnavailable, DTypeError, Error, OutOfMemory
+from ..plan import CELL_BYTES, DISPATCH_ELEMENTS, LOOP_ITERATIONS, Dispatch, Limits, Plan, Variant
 from ..source import assemble_wgsl
 
 STAGING_BYTES: Final = 32 << 20
@@ -100,6 +100,9 @@ class WebGPUBackend:
             groups_per_dimension=min(int(known["max-compute-workgroups-per-dimension"]), MOST_GROUPS),
             threads_per_group=min(int(known["max-compute-invocations-per-workgroup"]), MOST_THREADS),
             shared_bytes=min(int(known["max-compute-workgroup-storage-size"]), MOST_SHARED_BYTES),
+            loop_iterations=LOOP_ITERATIONS,
+            dispatch_elements=DISPATCH_ELEMENTS,
+            pointers=False,
             software=software,
         )
         self._buffer_bytes = int(known["max-buffer-size"])
@@ -155,7 +158,7 @@ class WebGPUBackend:
         kernel = KERNELS[plan.variant.kernel]
         pipeline = self._pipeline(plan.variant)
         for dispatch in plan.dispatches:
-            if self._recorded and self._recorded + dispatch.elements > DISPATCH_ELEMENTS:
+            if self._recorded and self._recorded + dispatch.elements > self.limits.dispatch_elements:
                 self.submit()
             with _translated(f"launching {kernel.name}"):
                 self._record(kernel, pipeline, dispatch, buffers)
@@ -183,6 +186,16 @@ class WebGPUBackend:
         self._map(staging, CELL_BYTES, deadline)
         with _translated("waiting"):
             staging.unmap()
+
+    def adopt(self, value: Any) -> Adopted:
+        """Nothing of a GPU's memory can be used here."""
+        raise DTypeError(
+            f"expected a NumPy array or an Array, got {type(value).__name__} in a GPU's memory: copy it first"
+        )
+
+    def export(self, buffer: Any, shape: tuple[int, ...], dtype: np.dtype) -> Any:
+        """No other library can read the buffer."""
+        raise BufferError("expected an Array on CUDA or ROCm, got one that lies in a buffer of wgpu: use .numpy()")
 
     def describe(self) -> dict[str, Any]:
         """The adapter's limits and features that matter."""

@@ -17,6 +17,7 @@ struct Statistics {
 
 var<private> x_kept: array<vec4f, KEPT>;
 
+// Quad `q` of x, zero outside the row.
 fn x_quad(row: Row, q: u32) -> vec4f {
   var quad = vec4f();
   if (q < row.cells) {
@@ -44,13 +45,7 @@ fn statistics_of(row: Row, thread: u32) -> Statistics {
   var small_squares = vec4f();
   for (var k = 0u; k < steps; k++) {
     let q = k * TEAM + lane;
-    var quad: vec4f;
-    if (QUADS > 0u) {
-      quad = x_kept[k];
-    } else {
-      quad = x_quad(row, q);
-    }
-    let centred = inside(row, q, quad - near);
+    let centred = inside(row, q, x_again(row, k, q) - near);
     let small = centred * SMALL;
     rest += centred;
     squares += centred * centred;
@@ -75,14 +70,16 @@ fn at_least(least: f32, value: f32) -> f32 {
   return select(max(value, least), value, is_nan);
 }
 
-// Quad `q` of xhat, the thread's k-th, zero outside the row; x_kept has to hold x.
-fn xhat_quad(statistics: Statistics, row: Row, k: u32, q: u32) -> vec4f {
-  var quad: vec4f;
+// Quad `q` of x again, the thread's k-th, which statistics_of may have kept.
+fn x_again(row: Row, k: u32, q: u32) -> vec4f {
   if (QUADS > 0u) {
-    quad = x_kept[k];
-  } else {
-    quad = x_quad(row, q);
+    return x_kept[k];
   }
+  return x_quad(row, q);
+}
+
+// Quad `q` of xhat, zero outside the row.
+fn xhat_quad(statistics: Statistics, row: Row, q: u32, quad: vec4f) -> vec4f {
   return inside(row, q, ((quad - statistics.near) - statistics.rest) * statistics.r);
 }
 

@@ -1,0 +1,64 @@
+// layer_norm_grads: layer_norm_back and layer_norm_params in one read of x and dy.
+//
+//   dx[r, j] = r * (u - mean(u) - xhat * mean(u * xhat)),  xhat = (x - mean) * r,  u = dy * alpha
+//   partial[c, 0, j] = sum_r dy[r, j] * xhat[r, j]     over the rows r of chunk c, ascending
+//   partial[c, 1, j] = sum_r dy[r, j]
+//
+//   binding  name     shape           type            access
+//   0        x        [rows, d]       F               read
+//   1        dy       [rows, d]       F               read
+//   2        alpha    [d]             F or f32        read
+//   3        eps      [1]             f32             read
+//   4        dx       [rows, d]       F               write
+//   5        stats    [rows, 2]       f32: (mean, r)  write
+//   6        partial  [chunks, 2, d]  f32             read and write ("partial" is reserved in WGSL: partial_)
+//   7        sizes    Meta            u32 fields      uniform
+//
+// A workgroup takes a chunk. Its TEAMS teams walk the rows by turns; a thread keeps the sums of its columns in registers
+// all the way, and in the end the teams' sums are added in order. 3 passes over rows x d.
+// The same arithmetic in the same order as layer_norm_back and layer_norm_params. For d a multiple of four, and rows that a thread can keep beside its sums.
+// Twin: layer_norm_grads.cu. Oracle: reference.layer_norm_back, reference.layer_norm_params.
+// Parts: lib/row, lib/team, lib/statistics, lib/gradient, lib/sums, lib/turns, lib/storage, lib/alpha, lib/store.
+
+struct Meta {
+  rows: u32,
+  d: u32,
+  per: u32,
+  first_row: u32,
+  row_count: u32,
+  first_chunk: u32,
+  chunk_count: u32,
+  origin: u32,
+  stats_origin: u32,
+  partial_origin: u32,
+}
+
+@group(0) @binding(0) var<storage, read> x: array<Cell>;
+@group(0) @binding(1) var<storage, read> dy: array<Cell>;
+@group(0) @binding(2) var<storage, read> alpha: array<AlphaStored>;
+@group(0) @binding(3) var<storage, read> eps: array<f32>;
+@group(0) @binding(4) var<storage, read_write> dx: array<Stored>;
+@group(0) @binding(5) var<storage, read_write> stats: array<f32>;
+@group(0) @binding(6) var<storage, read_write> partial_: array<vec4f>;
+@group(0) @binding(7) var<uniform> sizes: Meta;
+
+@compute @workgroup_size(THREADS)
+fn layer_norm_grads(
+  @builtin(workgroup_id) group: vec3u,
+  @builtin(num_workgroups) groups: vec3u,
+  @builtin(local_invocation_index) thread: u32,
+) {
+  let chunk = group.x + group.y * groups.x;
+  if (chunk < sizes.chunk_count) {
+    let start = (sizes.first_chunk + chunk) * sizes.per;
+    let begin = max(start, sizes.first_row);
+    let end = min(start + sizes.per, sizes.first_row + sizes.row_count);
+    let slot = sums_slot(chunk);
+    begin_sums(slot, start < begin, thread);
+    for (var first = begin; first < end; first += TEAMS) {
+      let row = first + thread / TEAM;
+      layer_norm_row(row_at(select(sizes.row_count, row - sizes.first_row, row < end)), thread);
+    }
+    write_sums(slot, thread);
+  }
+}

@@ -1,0 +1,67 @@
+// gradient: one row of a LayerNorm's dx, and its (mean, r).
+//
+// `gather(k, g, xhat)`, of the kernel, is told every quad of dy and of xhat = (x - mean) * r on the way: the one-pass kernel sums
+// its columns there.
+// Needs: dy; lib/row, lib/team, lib/statistics, lib/alpha, lib/store; QUADS, KEPT, KEPT_BESIDE, BOTH.
+
+var<private> u_kept: array<vec4f, KEPT_BESIDE>;
+
+// Quad `q` of dy, zero outside the row.
+fn dy_quad(row: Row, q: u32) -> vec4f {
+  var quad = vec4f();
+  if (q < row.cells) {
+    quad = inside(row, q, widen(dy[row.cell + q]));
+  }
+  return quad;
+}
+
+// Quad `q` of u = dy * alpha, whose dy is at hand.
+fn u_quad(row: Row, q: u32, dy_at_hand: vec4f) -> vec4f {
+  var quad = vec4f();
+  if (q < row.cells) {
+    quad = inside(row, q, dy_at_hand * alpha_quad(column_of(row, q)));
+  }
+  return quad;
+}
+
+fn layer_norm_row(row: Row, thread: u32) {
+  let lane = thread % TEAM;
+  let steps = steps_of(row);
+  let statistics = statistics_of(row, thread);
+  let mean = statistics.near + statistics.rest;
+
+  var u_sum = vec4f();
+  var ux_sum = vec4f();
+  for (var k = 0u; k < steps; k++) {
+    let q = k * TEAM + lane;
+    let g = dy_quad(row, q);
+    let u = u_quad(row, q, g);
+    let x_here = x_again(row, k, q);
+    let xhat = xhat_quad(statistics, row, q, x_here);
+    if (BOTH) {
+      u_kept[k] = u;
+      x_kept[k] = xhat;
+    }
+    u_sum += u;
+    ux_sum += u * xhat;
+    gather(k, g, (x_here - mean) * statistics.r);
+  }
+  let means = team_sum(vec4f(across(u_sum), across(ux_sum), 0.0, 0.0), thread) / f32(sizes.d);
+
+  for (var k = 0u; k < steps; k++) {
+    let q = k * TEAM + lane;
+    var u: vec4f;
+    var xhat: vec4f;
+    if (BOTH) {
+      u = u_kept[k];
+      xhat = x_kept[k];
+    } else {
+      u = u_quad(row, q, dy_quad(row, q));
+      xhat = xhat_quad(statistics, row, q, x_again(row, k, q));
+    }
+    if (q < row.cells) {
+      store(row, q, statistics.r * (u - means.x - xhat * means.y), thread);
+    }
+  }
+  write_statistics(statistics, row, lane);
+}

@@ -1,0 +1,143 @@
+"""The few calls of CuPy that the back end makes, on the processor: memory is NumPy's, kernels are built by g++.
+
+`install(warp)` gives a module's stand-in. Its calls are those of CuPy 14, so grids, blocks and arguments are the back
+end's own.
+"""
+
+import ctypes
+import types
+from typing import ClassVar
+
+import numpy as np
+
+from . import compiler
+
+KINDS = {32: ("cuda", False), 64: ("rocm", True)}
+
+
+class Pointer:
+    def __init__(self, address):
+        self.ptr = address
+
+
+class Device:
+    """A GPU's number; as a context manager the current one."""
+
+    current: ClassVar = [0]
+
+    def __init__(self, number=0):
+        self.id = number
+
+    def __enter__(self):
+        Device.current.append(self.id)
+        return self
+
+    def __exit__(self, *error):
+        Device.current.pop()
+
+
+class ndarray(np.ndarray):  # noqa: N801
+    """A CuPy array whose memory is the host's."""
+
+    @property
+    def data(self):
+        return Pointer(self.ctypes.data)
+
+    @property
+    def device(self):
+        return Device(0)
+
+    def set(self, host):
+        self[...] = host
+
+    def get(self, out):
+        out[...] = self
+
+
+def empty(shape, dtype=float):
+    """Memory full of NaN, so that an element that a kernel forgets shows."""
+    made = np.empty(shape, dtype)
+    made.reshape(-1).view(np.uint8)[...] = 0xFF
+    return made.view(ndarray)
+
+
+class Stream:
+    def synchronize(self):
+        """Launches are done when they return."""
+
+
+class Event:
+    def __init__(self, disable_timing):
+        self.done = True
+
+    def record(self):
+        """Nothing is under way."""
+
+
+class RawModule:
+    """Kernels of one text, built when the first of them is asked for."""
+
+    def __init__(self, code, warp, flavour, order):
+        self.runtime = ctypes.CDLL(str(compiler.runtime(flavour)), mode=ctypes.RTLD_GLOBAL)
+        self.library = ctypes.CDLL(str(compiler.kernel(code, warp, flavour)))
+        self.warp, self.order = warp, order
+
+    def get_function(self, name):
+        entry = ctypes.cast(getattr(self.library, name), ctypes.c_void_p)
+
+        def launch(grid, block, arguments):
+            assert len(grid) == len(block) == 1
+            ctypes.c_uint.in_dll(self.runtime, "gpu_warp").value = self.warp
+            ctypes.c_uint.in_dll(self.runtime, "gpu_order").value = self.order
+            values = (ctypes.c_uint64 * len(arguments))(*map(argument, arguments))
+            if self.runtime.gpu_launch(entry, grid[0], block[0], values, len(arguments)):
+                raise RuntimeError(f"no GPU would launch {name} with {grid} blocks of {block} threads")
+
+        return launch
+
+
+def argument(value):
+    """What CuPy hands to a kernel: a pointer, or a NumPy scalar's bits."""
+    if isinstance(value, ndarray):
+        return value.data.ptr
+    assert isinstance(value, (np.int32, np.int64)), f"a kernel takes NumPy integers, got {type(value)}"
+    return int(value) & 0xFFFFFFFFFFFFFFFF
+
+
+def module(warp=32, flavour="plain", order=0):
+    """A stand-in for the module `cupy` on a GPU with warps of `warp` threads."""
+    properties = {
+        "name": f"host GPU with warps of {warp}".encode(),
+        "maxThreadsPerBlock": 1024,
+        "sharedMemPerBlock": 48 << 10,
+        "multiProcessorCount": 2,
+        "totalGlobalMem": 1 << 30,
+        "warpSize": warp,
+        "major": 0,
+        "minor": 0,
+    }
+    runtime = types.SimpleNamespace(
+        is_hip=KINDS[warp][1],
+        getDeviceCount=lambda: 1,
+        getDeviceProperties=lambda index: properties,
+        driverGetVersion=lambda: 0,
+        runtimeGetVersion=lambda: 0,
+    )
+    cuda = types.SimpleNamespace(
+        runtime=runtime,
+        Device=Device,
+        Event=Event,
+        get_current_stream=Stream,
+        nvrtc=types.SimpleNamespace(getVersion=lambda: (0, 0)),
+    )
+    return types.SimpleNamespace(
+        __name__="cupy",
+        __version__="0.0 on the host",
+        cuda=cuda,
+        ndarray=ndarray,
+        empty=empty,
+        ascontiguousarray=lambda array: np.ascontiguousarray(array).view(ndarray),
+        from_dlpack=lambda value: np.asarray(value.host).view(ndarray),
+        asarray=lambda value: np.asarray(value.host).view(ndarray),
+        RawModule=lambda code: RawModule(code, warp, flavour, order),
+    )

@@ -1,0 +1,74 @@
+import numpy as np
+import pytest
+from grids import inputs, small_where_slow, whole
+
+from rowgrad_wgpu.contract import STORAGE, chunk_count
+from rowgrad_wgpu.errors import ShapeError
+from rowgrad_wgpu.plan import SOFTWARE_TEAM, SUMMED_ELEMENTS, one_pass
+
+LONGEST_D = SOFTWARE_TEAM * SUMMED_ELEMENTS[True]
+
+
+def launched(device, given, chunks, in_one_pass):
+    """dx, stats and partial, by layer_norm_grads or by the two kernels."""
+    rows, d = given["x"].shape
+    arrays = {name: device.asarray(given[name]) for name in ("x", "dy", "alpha")}
+    eps = device.asarray(np.array([1e-5], np.float32))
+    dx, stats = device.empty((rows, d), given["x"].dtype), device.empty((rows, 2), np.float32)
+    partial = device.empty((chunks, 2, d), np.float32)
+    if in_one_pass:
+        device.launch("layer_norm_grads", **arrays, eps=eps, dx=dx, stats=stats, partial=partial)
+    else:
+        device.launch("layer_norm_back", **arrays, eps=eps, dx=dx, stats=stats)
+        device.launch("layer_norm_params", x=arrays["x"], dy=arrays["dy"], stats=stats, partial=partial)
+    return {"dx": dx.numpy(), "stats": stats.numpy(), "partial": partial.numpy()}
+
+
+@pytest.mark.parametrize(
+    ("rows", "d"), [(1, 4), (65, 8), (130, 32), (7, 768), (66, 132), (200, 36), (3, LONGEST_D), (4099, 8)]
+)
+@pytest.mark.parametrize("storage", STORAGE)
+def test_the_bits_of_the_two_kernels(device, rows, d, storage):
+    small_where_slow(device, rows, d)
+    given = inputs(rows, d, storage)
+    chunks = chunk_count(rows)
+    one, two = (launched(device, given, chunks, in_one_pass) for in_one_pass in (True, False))
+    for name in one:
+        assert one[name].tobytes() == two[name].tobytes(), name
+
+
+@pytest.mark.parametrize("d", [33, 35])
+def test_rows_that_share_cells_on_pointers(host_gpu, d):
+    given = inputs(70, d, "bfloat16")
+    one, two = (launched(host_gpu, given, 2, in_one_pass) for in_one_pass in (True, False))
+    for name in one:
+        assert one[name].tobytes() == two[name].tobytes(), name
+
+
+def test_rows_that_share_cells_are_refused_on_bindings(webgpu):
+    with pytest.raises(ShapeError, match="use layer_norm_back and layer_norm_params"):
+        launched(webgpu, inputs(70, 33, "float32"), 2, True)
+
+
+@pytest.mark.parametrize("chunks", [1, 3, 10, 40])
+def test_any_number_of_chunks(device, chunks):
+    given = inputs(10, 8, "float32")
+    one, two = (launched(device, given, chunks, in_one_pass) for in_one_pass in (True, False))
+    assert one["partial"].tobytes() == two["partial"].tobytes()
+
+
+def test_no_rows_give_zeros(device):
+    got = launched(device, inputs(0, 8, "float16"), 3, True)
+    assert not got["partial"].any()
+
+
+def test_layer_norm_back_takes_it(device, monkeypatch):
+    from rowgrad_wgpu import ops
+
+    given = inputs(70, 32, "float32")
+    assert one_pass("float32", whole(70, 32), device.limits)
+    names = []
+    run = device._run
+    monkeypatch.setattr(device, "_run", lambda record, *rest: (names.append(record.name), run(record, *rest)))
+    ops.layer_norm_back(given["x"], given["dy"], given["alpha"], device=device)
+    assert names == ["layer_norm_grads", "sum_partials"]
