@@ -1,4 +1,4 @@
-"""The command line: `rowgrad info`, `rowgrad check`, `rowgrad run`."""
+"""The command line: `rowgrad info`, `rowgrad check`, `rowgrad bench`, `rowgrad run`."""
 
 import argparse
 import dataclasses
@@ -9,7 +9,7 @@ import tempfile
 import time
 import zipfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from . import __version__ as VERSION  # noqa: N812
+from . import bench as benchmark
 from .check import Result, cases, check_case, check_seed
 from .device import AnyArray, Candidate, Device, DeviceInfo, survey
 from .errors import DTypeError, Error, ShapeError
@@ -62,6 +63,16 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("--json", action="store_true", help="print one JSON object")
     check.add_argument("--full", action="store_true", help="more shapes, up to a minute or two")
     check.set_defaults(run=_check)
+
+    bench = commands.add_parser("bench", help="the speed of devices, against their own copy and the seed's algorithm")
+    bench.add_argument(
+        "--device", nargs="+", action="extend", metavar="SPEC", help="one or more, as in Device(spec); auto if none"
+    )
+    bench.add_argument("--json", type=Path, metavar="F", help="write one JSON object, a list of them for more devices")
+    bench.add_argument("--plot", type=Path, metavar="F.png", help="draw a roofline and the sweep over d")
+    bench.add_argument("--quick", action="store_true", help="fewer rows and shapes: half a minute, not several")
+    bench.add_argument("--force", action="store_true", help="overwrite existing outputs")
+    bench.set_defaults(run=_bench)
 
     run = commands.add_parser("run", help="gradients of tensors in .npy files, streamed")
     operations = run.add_subparsers(required=True, metavar="OPERATION")
@@ -203,9 +214,65 @@ def _result_object(result: Result) -> dict[str, Any]:
     }
 
 
+def _bench(options: argparse.Namespace) -> int:
+    if options.json is not None and options.json == options.plot:
+        raise ShapeError(f"expected two files for --json and --plot, got {options.json} twice")
+    with ExitStack() as stack:
+        targets = {
+            name: stack.enter_context(_target(path, options.force))
+            for name, path in (("json", options.json), ("plot", options.plot))
+            if path is not None
+        }
+        devices = [stack.enter_context(Device(spec)) for spec in options.device or ["auto"]]
+        listed = benchmark.cases(options.quick)
+        reports = []
+        for device in devices:
+            with _bar(device.info.spec) as advance:
+                reports.append(benchmark.run(device, listed, advance))
+            _print_report(reports[-1])
+        if "json" in targets:
+            objects = [report.as_object() for report in reports]
+            targets["json"].write_text(_json_text(objects[0] if len(objects) == 1 else objects), encoding="utf-8")
+    return 0
+
+
+def _print_report(report: benchmark.Report) -> None:
+    console = _console()
+    console.print(f"{report.device.spec}: {report.device.name}", markup=False, highlight=False)
+    for result in report.results:
+        if result.group == "seed" and result.dtype == "bfloat16":
+            shape = "x".join(map(str, result.shape))
+            print(f"[small speed {report.device.spec}] {benchmark.TITLES[result.kernel]} {shape}: {result.ms:.3f} ms")
+    console.print(_speeds_table(report))
+    for case in report.left_out:
+        console.print(f"left out, the memory does not hold it: {case}", markup=False, highlight=False)
+
+
+def _speeds_table(report: benchmark.Report) -> Table:
+    numbers = ("ms a launch", "slowest round", "launches", "GB/s", "of own copy", "over the seed's")
+    table = Table("kernel", "dtype", "shape")
+    for title in numbers:
+        table.add_column(title, justify="right")
+    for result in report.results:
+        table.add_row(
+            result.kernel,
+            result.dtype,
+            "×".join(map(str, result.shape)),
+            f"{result.ms:.3f}",
+            f"+{100 * (result.spread - 1):.0f} %",
+            str(result.launches),
+            f"{result.gbs:.3g}",
+            "" if result.share_of_copy is None else f"{100 * result.share_of_copy:.0f} %",
+            "" if result.speedup_over_seed is None else f"{result.speedup_over_seed:.1f} ×",
+        )
+    copy = "" if report.copy_gbs is None else f" Its own copy: {report.copy_gbs:.3g} GB/s, read and written."
+    table.caption = f"Wall clock: the mean of the launches behind one wait, the median over rounds.{copy}"
+    return table
+
+
 def _run_softmax(options: argparse.Namespace) -> int:
     y, dy = (_load(path, options.bfloat16) for path in options.inputs)
-    with _target(options) as partial, Device(options.device) as device, _bar("rows") as advance:
+    with _target(options.output, options.force) as partial, Device(options.device) as device, _bar("rows") as advance:
         out = _mapped(partial, y.shape, y.dtype)
         softmax_back(y, dy, out=out, device=device, progress=advance)
         _flush(out)
@@ -220,7 +287,7 @@ def _run_layer_norm(options: argparse.Namespace) -> int:
     if not rest and len(options.inputs) < 2:
         raise ShapeError("expected X.npy and DY.npy, got one file")
     alpha = rest[0] if rest else None
-    with _target(options) as partial, Device(options.device) as device:
+    with _target(options.output, options.force) as partial, Device(options.device) as device:
         scratch = tempfile.TemporaryDirectory(dir=partial.parent, prefix=".rowgrad-")
         with scratch as folder, _bar("rows") as advance:
             out = _mapped(Path(folder) / "dx.npy", x.shape, x.dtype)
@@ -255,13 +322,13 @@ def _load(path: Path, bfloat16: bool) -> AnyArray:
 
 
 @contextmanager
-def _target(options: argparse.Namespace) -> Iterator[Path]:
+def _target(output: Path, force: bool) -> Iterator[Path]:
     """A file beside the output that takes its name when all is written, and goes if anything fails."""
-    output: Path = options.output
-    if output.exists() and not options.force:
+    if output.exists() and not force:
         raise ShapeError(f"expected a new file, got {output}, which exists: pass --force to overwrite it")
     partial = output.parent / f".{output.name}-{os.getpid()}.partial"
     try:
+        partial.touch()  # a folder that is not there shows before the work, not after it
         yield partial
         os.replace(partial, output)
     finally:
@@ -306,4 +373,8 @@ def _console() -> Console:
 
 
 def _print_json(value: object) -> None:
-    print(json.dumps(value, ensure_ascii=False, indent=1, allow_nan=False))
+    print(_json_text(value))
+
+
+def _json_text(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=1, allow_nan=False)

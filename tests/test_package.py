@@ -18,7 +18,7 @@ PACKAGE = ROOT / "rowgrad_wgpu"
 # Imports point down this line; the back ends stand beside each other.
 ORDER = (
     *("errors", "contract", "plan", "source", "reference", "bounds", "device"),
-    *("backends", "ops", "check", "cli", "__main__"),
+    *("backends", "ops", "check", "yardstick", "bench", "cli", "__main__"),
 )
 
 
@@ -46,7 +46,7 @@ def imported(path: Path) -> set[str]:
 @pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_imports_point_one_way(path):
     inside = path.relative_to(PACKAGE).parts
-    own = "backends" if inside[0] == "backends" else path.stem
+    own = inside[0] if len(inside) > 1 else path.stem
     if own == "__init__":
         return
     for name in imported(path):
