@@ -10,7 +10,7 @@ ifeq ($(shell uname -s),Linux)
 export ROWGRAD_EXPECT ?= wgpu:vulkan wgpu:gl
 endif
 
-.PHONY: check test test-full lint driver clean
+.PHONY: check test test-full bench lint driver clean
 
 check: $(STAMP) driver
 	$(BIN)/rowgrad check
@@ -20,6 +20,9 @@ test: $(STAMP) driver
 
 test-full: $(STAMP) driver
 	$(BIN)/python -m pytest
+
+bench: $(STAMP) driver
+	$(BIN)/rowgrad bench --quick
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -21,6 +21,7 @@ from rich.table import Table
 
 from . import __version__ as VERSION  # noqa: N812
 from . import bench as benchmark
+from . import picture
 from .check import Result, cases, check_case, check_seed
 from .device import AnyArray, Candidate, Device, DeviceInfo, survey
 from .errors import DTypeError, Error, ShapeError
@@ -223,6 +224,8 @@ def _bench(options: argparse.Namespace) -> int:
             for name, path in (("json", options.json), ("plot", options.plot))
             if path is not None
         }
+        if "plot" in targets:
+            picture.require_matplotlib()
         devices = [stack.enter_context(Device(spec)) for spec in options.device or ["auto"]]
         listed = benchmark.cases(options.quick)
         reports = []
@@ -233,6 +236,8 @@ def _bench(options: argparse.Namespace) -> int:
         if "json" in targets:
             objects = [report.as_object() for report in reports]
             targets["json"].write_text(_json_text(objects[0] if len(objects) == 1 else objects), encoding="utf-8")
+        if "plot" in targets:
+            picture.draw(reports, targets["plot"])
     return 0
 
 
@@ -245,7 +250,8 @@ def _print_report(report: benchmark.Report) -> None:
             print(f"[small speed {report.device.spec}] {benchmark.TITLES[result.kernel]} {shape}: {result.ms:.3f} ms")
     console.print(_speeds_table(report))
     for case in report.left_out:
-        console.print(f"left out, the memory does not hold it: {case}", markup=False, highlight=False)
+        what = f"{case.kernel} {case.storage} {case.rows}×{case.d}"
+        console.print(f"left out, the memory does not hold it: {what}", markup=False, highlight=False)
 
 
 def _speeds_table(report: benchmark.Report) -> Table:
