@@ -108,8 +108,8 @@ class SeedPort:
                 _bound(stats, part, 8 * per),
                 _bound(partials, part, 8 * d),
             ]
-            inside = min(rows - part.start * per, len(part) * per)
-            yield self._dispatch(pipeline, bindings, [inside, d, per], (math.ceil(d / NT), len(part)))
+            left = rows - part.start * per
+            yield self._dispatch(pipeline, bindings, [left, d, per], (math.ceil(d / NT), len(part)))
 
     def _windows(self, count: int, steps: Sequence[int]) -> Iterator[range]:
         """Ranges of what a dispatch can bind, where one more of them takes `steps` bytes more of the buffers."""
