@@ -23,6 +23,7 @@ test-full: $(STAMP) driver
 
 bench: $(STAMP) driver
 	$(BIN)/rowgrad bench --quick
+	$(BIN)/python benchmarks/peers.py --quick
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
