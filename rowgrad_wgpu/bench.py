@@ -6,7 +6,7 @@ the package's function, the copy and the seed's algorithm take turns, so that wh
 
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import product
@@ -16,7 +16,7 @@ import numpy as np
 
 from .contract import STORAGE
 from .device import Array, Device, DeviceInfo
-from .ops import layer_norm_back, softmax_back
+from .ops import Progress, layer_norm_back, softmax_back
 from .yardstick import Launch, Yardstick, yardstick_of
 
 WARM_UPS: Final = 3
@@ -43,11 +43,9 @@ QUICK_ELEMENTS: Final = 1 << 18
 """A quick run: the seed's rows divided by 8, a few d."""
 
 PATTERN_ELEMENTS: Final = 1 << 20
+"""Numbers drawn for an operand; a larger one repeats them."""
 
 RESULT_FIELDS: Final = ("kernel", "dtype", "shape", "ms", "gbs", "share_of_copy", "speedup_over_seed")
-
-Progress = Callable[[int, int], None]
-"""Told how many cases are done, and of how many."""
 
 
 @dataclass(frozen=True)
@@ -145,16 +143,17 @@ def _sweep(storages: Sequence[str], widths: Sequence[int], elements: int, effort
 
 
 def run(device: Device, listed: Sequence[Case], progress: Progress) -> Report:
-    """Measures the cases on a device, one after another."""
+    """Measures the cases on a device, one after another; `progress` is told how many are done, and of how many."""
     yardstick = yardstick_of(device)
     results: list[Result] = []
     left_out: list[Case] = []
     for index, case in enumerate(listed):
+        progress(index, len(listed))
         try:
             results.append(measure(device, case, yardstick))
         except MemoryError:
             left_out.append(case)
-        progress(index + 1, len(listed))
+    progress(len(listed), len(listed))
     return Report(device.info, results, left_out)
 
 

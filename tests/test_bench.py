@@ -282,7 +282,9 @@ def test_the_copy_copies(device, storage):
 def test_a_back_end_without_a_yardstick_is_measured_without(cpu, monkeypatch):
     monkeypatch.setattr(Device, "info", dataclasses.replace(cpu.info, backend="another"))
     assert yardstick_of(cpu) is None
-    report = bench.run(cpu, TINY[:1], lambda done, total: None)
+    told = []
+    report = bench.run(cpu, TINY[:1], lambda done, total: told.append((done, total)))
+    assert told == [(0, 1), (1, 1)]
     assert (report.results[0].share_of_copy, report.results[0].speedup_over_seed) == (None, None)
     assert report.as_object()["copy_gbs"] is None
 
