@@ -4,6 +4,7 @@ import dataclasses
 import json
 import re
 import sys
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -30,7 +31,8 @@ def tiny(monkeypatch):
     monkeypatch.setattr(bench, "cases", lambda quick: TINY)
 
 
-def test_the_json_is_what_is_promised(tiny, device, tmp_path, capsys):
+def test_the_json_is_what_is_promised(tiny, device, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(cli, "Device", lambda spec: nullcontext(device))
     out = tmp_path / "speed.json"
     assert cli.main(["bench", "--device", device.info.spec, "--json", str(out)]) == 0
     told = json.loads(out.read_text(encoding="utf-8"))
@@ -43,7 +45,7 @@ def test_the_json_is_what_is_promised(tiny, device, tmp_path, capsys):
         assert result["ms"] > 0
         assert result["gbs"] > 0
         assert result["share_of_copy"] > 0
-        taken = device.info.backend == "cpu" or case.d % 2 == 0
+        taken = device.info.backend != "webgpu" or case.d % 2 == 0
         assert (result["speedup_over_seed"] is not None) == taken
     assert sorted(path.name for path in tmp_path.iterdir()) == ["speed.json"]
     assert device.info.name in capsys.readouterr().out
@@ -182,6 +184,22 @@ def test_contenders_take_turns(cpu, monkeypatch):
     assert [count for _, count in warm_ups] == [1, bench.WARM_UPS - 1] * 3
     assert len({launch for launch, _ in measured}) == 3
     assert measured == measured[:3] * 3
+
+
+def test_a_slow_contender_is_timed_once(cpu, monkeypatch):
+    slow = yardstick_of(cpu)
+    monkeypatch.setattr(slow, "softmax_back", lambda *given: "slow")
+    timed = []
+
+    def clock(device, launch, count):
+        timed.append(launch)
+        return bench.SLOW_MS if launch == "slow" else 1.0
+
+    monkeypatch.setattr(bench, "_ms_a_launch", clock)
+    result = bench.measure(cpu, dataclasses.replace(TINY[0], effort=bench.Effort(rounds=3, seconds=0.1)), slow)
+    assert result.speedup_over_seed == bench.SLOW_MS
+    assert timed.count("slow") == 2, "once to warm up, once for the figure"
+    assert len(timed) == 2 + 2 * (2 + 3)
 
 
 @pytest.mark.parametrize(("ms", "seconds", "launches"), [(1000, 0.1, 1), (10, 0.1, 10), (0.01, 2.0, 50)])

@@ -174,10 +174,10 @@ def test_lints_find(fault, text):
 
 def barrier_words(texts):
     """`workgroupBarrier` and every function through which it is reached."""
-    bodies = {name: body for text in texts for name, (_, body) in functions_of(text).items()}
+    bodies = [(name, body) for text in texts for name, (_, body) in functions_of(text).items()]
     words = {"workgroupBarrier"}
     while True:
-        found = {name for name, body in bodies.items() if calls(body, words)}
+        found = {name for name, body in bodies if calls(body, words)}
         if found <= words:
             return words
         words |= found

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from ..device import Array, Device
 
-BACKENDS: Final = ("webgpu", "cpu")
+BACKENDS: Final = ("webgpu", "cuda", "cpu")
 
 Launch = Callable[[], object]
 """One launch, everything about it made beforehand; it returns without waiting."""

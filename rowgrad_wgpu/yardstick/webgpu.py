@@ -8,7 +8,7 @@ neighbours share one, are not taken.
 import math
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
 import wgpu
@@ -33,9 +33,8 @@ class SeedPort:
     """The seed's kernels on a WebGPU device."""
 
     def __init__(self, device: Device) -> None:
-        backend = device._backend
-        assert isinstance(backend, WebGPUBackend)
-        self._device, self._gpu, self._limits = device, backend._device, backend.limits
+        self._device, self._limits = device, device.limits
+        self._gpu = cast(WebGPUBackend, device._backend)._device
 
     def copy(self, source: Array, target: Array) -> Launch:
         """The queue's copy of a buffer."""

@@ -136,6 +136,7 @@ def module(warp=32, flavour="plain", order=0):
         cuda=cuda,
         ndarray=ndarray,
         empty=empty,
+        copyto=np.copyto,
         ascontiguousarray=lambda array: np.ascontiguousarray(array).view(ndarray),
         from_dlpack=lambda value: np.asarray(value.host).view(ndarray),
         asarray=lambda value: np.asarray(value.host).view(ndarray),
