@@ -145,6 +145,8 @@ def dawn_library():
 
 
 class Ferrotensor:
+    """Waits for every launch: with two of 4096×1024 under way its process dies on lavapipe (0.3.0)."""
+
     def __init__(self):
         import ferrotensor
 
@@ -154,7 +156,7 @@ class Ferrotensor:
 
     def softmax_back(self, y, dy):
         y, dy = self._tensors(y, dy)
-        return lambda: softmax_formula(y, dy, lambda a: a.sum(-1, True))
+        return lambda: self._done(softmax_formula(y, dy, lambda a: a.sum(-1, True)))
 
     def layer_norm_back(self, x, dy, alpha):
         x, alpha, beta = leaves = self._tensors(x, alpha, alpha, requires_grad=True)
@@ -165,15 +167,19 @@ class Ferrotensor:
             for leaf in leaves:
                 leaf.grad = None
             out.backward(dy)
-            return tuple(leaf.grad for leaf in leaves)
+            return self._done(tuple(leaf.grad for leaf in leaves))
 
         return launch
 
     def _tensors(self, *arrays, requires_grad=False):
         return [self.library.tensor(one, device="gpu", requires_grad=requires_grad) for one in arrays]
 
-    def wait(self, outputs):
+    def _done(self, outputs):
         outputs[-1].flatten().narrow(0, 0, 1).item()
+        return outputs
+
+    def wait(self, outputs):
+        pass
 
     def host(self, output):
         return np.array(output.tolist(), np.float32)
