@@ -40,10 +40,10 @@ COLD_FACTOR: Final = 8
 SWEEP_D: Final = (32, 128, 512, 2048, 8192, 32768, 131_072)
 SWEEP_ODD_D: Final = (127, 2047, 32767)
 SWEEP_ELEMENTS: Final = 1 << 24
-QUICK_FACTOR: Final = 8
+QUICK_FACTOR: Final = 16
 QUICK_D: Final = (128, 2048, 32768)
-QUICK_ELEMENTS: Final = 1 << 18
-"""A quick run: the seed's rows divided by 8, a few d."""
+QUICK_ELEMENTS: Final = 1 << 17
+"""A quick run: the seed's rows divided by 16, a few d."""
 
 PATTERN_ELEMENTS: Final = 1 << 20
 """Numbers drawn for an operand; a larger one repeats them."""
