@@ -225,7 +225,7 @@ class CUDABackend:
             raise DTypeError(f"expected an array on GPU {self._index}, got one on GPU {array.device.id}")
         storage_name(array.dtype)
         with self._on_device("adopting an array"):
-            dense = self._cupy.ascontiguousarray(array)
+            dense = array if array.flags.c_contiguous else self._cupy.ascontiguousarray(array)
             flat = dense.reshape(-1).view(np.uint8)
         return Adopted(
             buffer=flat if dense.size else None,

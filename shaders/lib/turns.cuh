@@ -6,12 +6,12 @@
 // The sum of `share` over the threads with the same lane, right in the first team.
 __device__ inline Columns turn_sum(Columns share) {
   if (TEAMS > 1) {
-    SHARED(Columns, of_teams, THREADS);
+    SHARED(float, of_teams, WIDTH * THREADS);  // a column's shares side by side, each in a bank of its own
     __syncthreads();  // the sum before this one has been read
-    of_teams[threadIdx.x] = share;
+    UNROLL for (int i = 0; i < WIDTH; i++) of_teams[i * THREADS + threadIdx.x] = share.at[i];
     __syncthreads();
-    for (int team = 1; team < TEAMS && threadIdx.x < TEAM; team++) {
-      UNROLL for (int i = 0; i < WIDTH; i++) share.at[i] += of_teams[team * TEAM + threadIdx.x].at[i];
+    for (int thread = TEAM + threadIdx.x; thread < THREADS && threadIdx.x < TEAM; thread += TEAM) {
+      UNROLL for (int i = 0; i < WIDTH; i++) share.at[i] += of_teams[i * THREADS + thread];
     }
   }
   return share;

@@ -12,9 +12,9 @@ BUILD = HERE.parent.parent / "build" / "hostgpu"
 COMMON = ("-std=c++17", "-fPIC", "-shared", "-w")
 FLAVOURS = {
     "plain": ("-O1",),
-    "address": ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"),
-    "thread": ("-O1", "-g", "-fsanitize=thread"),
-    "trace": ("-O1",),
+    "address": ("-O1", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"),
+    "thread": ("-O1", "-g1", "-fsanitize=thread"),
+    "trace": ("-O1", "-fno-tree-sra"),  # a cell is copied as a whole, as the GPU compilers do
 }
 # Calls back every access of the kernel's to memory, by its size.
 TRACE = (

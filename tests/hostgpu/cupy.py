@@ -39,13 +39,19 @@ class Device:
 class ndarray(np.ndarray):  # noqa: N801
     """A CuPy array whose memory is the host's."""
 
+    gpu = 0
+
     @property
     def data(self):
         return Pointer(self.ctypes.data)
 
     @property
     def device(self):
-        return Device(0)
+        return Device(self.gpu)
+
+    @property
+    def __cuda_array_interface__(self):
+        return {"shape": self.shape, "typestr": self.dtype.str, "data": (self.data.ptr, False), "version": 3}
 
     def set(self, host):
         self[...] = host
@@ -54,11 +60,55 @@ class ndarray(np.ndarray):  # noqa: N801
         out[...] = self
 
 
+class Memory:
+    """Bytes that begin at a multiple of 512, as CuPy's do, and end where the heap knows that they end."""
+
+    libc = ctypes.CDLL(None)
+
+    def __init__(self, nbytes):
+        address = ctypes.c_void_p()
+        if self.libc.posix_memalign(ctypes.byref(address), ctypes.c_size_t(512), ctypes.c_size_t(max(nbytes, 1))):
+            raise MemoryError(f"no room for {nbytes:,} bytes")
+        self.address = address
+        self.__array_interface__ = {"shape": (nbytes,), "typestr": "|u1", "data": (address.value, False), "version": 3}
+
+    def __del__(self):
+        self.libc.free(self.address)
+
+
 def empty(shape, dtype=float):
     """Memory full of NaN, so that an element that a kernel forgets shows."""
-    made = np.empty(shape, dtype)
-    made.reshape(-1).view(np.uint8)[...] = 0xFF
-    return made.view(ndarray)
+    dtype = np.dtype(dtype)
+    made = np.asarray(Memory(int(np.prod(shape)) * dtype.itemsize))
+    made[...] = 0xFF
+    return made.view(dtype).reshape(shape).view(ndarray)
+
+
+class Tensor:
+    """Another library's tensor in GPU memory: DLPack, and for what it knows `__cuda_array_interface__`."""
+
+    def __init__(self, host, gpu=0, read_only=False):
+        self.host, self.gpu, self.read_only = host, gpu, read_only
+
+    def __dlpack_device__(self):
+        return 2, self.gpu
+
+    def __dlpack__(self, **options):
+        raise AssertionError("CuPy's own from_dlpack reads it")
+
+    @property
+    def __cuda_array_interface__(self):
+        if self.host.dtype.kind == "V":
+            raise TypeError("bfloat16 is unknown to the interface")  # as PyTorch's
+        data = (self.host.ctypes.data, self.read_only)
+        return {"shape": self.host.shape, "typestr": self.host.dtype.str, "data": data, "version": 3}
+
+
+def from_tensor(tensor):
+    """A CuPy array over a tensor's memory."""
+    array = tensor.host.view(ndarray)
+    array.gpu = tensor.gpu
+    return array
 
 
 class Stream:
@@ -104,7 +154,7 @@ def argument(value):
     return int(value) & 0xFFFFFFFFFFFFFFFF
 
 
-def module(warp=32, flavour="plain", order=0):
+def module(warp=32, flavour="plain", order=0, gpus=1):
     """A stand-in for the module `cupy` on a GPU with warps of `warp` threads."""
     properties = {
         "name": f"host GPU with warps of {warp}".encode(),
@@ -118,7 +168,7 @@ def module(warp=32, flavour="plain", order=0):
     }
     runtime = types.SimpleNamespace(
         is_hip=KINDS[warp][1],
-        getDeviceCount=lambda: 1,
+        getDeviceCount=lambda: gpus,
         getDeviceProperties=lambda index: properties,
         driverGetVersion=lambda: 0,
         runtimeGetVersion=lambda: 0,
@@ -138,7 +188,7 @@ def module(warp=32, flavour="plain", order=0):
         empty=empty,
         copyto=np.copyto,
         ascontiguousarray=lambda array: np.ascontiguousarray(array).view(ndarray),
-        from_dlpack=lambda value: np.asarray(value.host).view(ndarray),
-        asarray=lambda value: np.asarray(value.host).view(ndarray),
+        from_dlpack=from_tensor,
+        asarray=from_tensor,
         RawModule=lambda code: RawModule(code, warp, flavour, order),
     )

@@ -14,7 +14,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <vector>
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/common_interface_defs.h>
@@ -52,6 +51,7 @@ namespace {
 
 constexpr unsigned MOST_THREADS = 1024;
 constexpr unsigned MOST_ARGUMENTS = 20;
+constexpr unsigned MOST_SHARED = 16;
 constexpr size_t STACK = 64 << 10;
 constexpr size_t GUARD = 4096;
 
@@ -78,7 +78,8 @@ Fiber fibers[MOST_THREADS];
 Fiber host;
 Fiber* current = &host;
 unsigned thread_count;
-std::vector<Shared> shared_arrays;
+Shared shared_arrays[MOST_SHARED];  // no vector: TSan would see the runtime's own threads race in it
+unsigned shared_count;
 void* entry_point;
 uint64_t arguments[MOST_ARGUMENTS];
 
@@ -207,9 +208,9 @@ RAW void end_block() {
   }
   block_number++;
 #else
-  for (const Shared& one : shared_arrays) std::free(one.memory);
+  for (unsigned k = 0; k < shared_count; k++) std::free(shared_arrays[k].memory);
 #endif
-  shared_arrays.clear();
+  shared_count = 0;
 }
 
 }  // namespace
@@ -236,9 +237,10 @@ RAW float gpu_shuffle_xor(float value, unsigned reach, int line) {
 
 // An array of the block's shared memory: full of NaN, so that a read before a write shows.
 RAW void* gpu_shared(const void* key, unsigned long size) {
-  for (const Shared& one : shared_arrays) {
-    if (one.key == key) return one.memory;
+  for (unsigned k = 0; k < shared_count; k++) {
+    if (shared_arrays[k].key == key) return shared_arrays[k].memory;
   }
+  if (shared_count == MOST_SHARED) fail(*current, "too many shared arrays", 0);
 #if defined(__SANITIZE_THREAD__)  // never used twice, so that blocks do not seem to race
   void* memory = (void*)syscall(SYS_mmap, nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   for (size_t k = 0; k < size; k++) ((volatile char*)memory)[k] = -1;
@@ -246,7 +248,7 @@ RAW void* gpu_shared(const void* key, unsigned long size) {
   void* memory = std::malloc(size);
   std::memset(memory, 0xff, size);
 #endif
-  shared_arrays.push_back({key, memory, size});
+  shared_arrays[shared_count++] = {key, memory, size};
   return memory;
 }
 
@@ -272,7 +274,8 @@ RAW int gpu_launch(void* entry, unsigned blocks, unsigned threads, const uint64_
 
 // Whether an address lies in the shared memory of the block that runs, and in which of its arrays' bytes.
 int gpu_is_shared(const void* address) {
-  for (const Shared& one : shared_arrays) {
+  for (unsigned k = 0; k < shared_count; k++) {
+    const Shared& one = shared_arrays[k];
     if (address >= one.memory && address < (char*)one.memory + one.size) return 1;
   }
   return 0;
