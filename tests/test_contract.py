@@ -8,10 +8,12 @@ from grids import WEBGPU, variants_of
 
 from rowgrad_wgpu.contract import CHUNK_ROWS, KERNELS, MOST_CHUNKS, STORAGE, chunk_count, storage_name
 from rowgrad_wgpu.errors import DTypeError
-from rowgrad_wgpu.source import part_files, shader_folder, shader_text
+from rowgrad_wgpu.plan import UNLIMITED
+from rowgrad_wgpu.source import cuda_files, part_files, shader_folder, shader_text
 
 SHADERS = Path(str(shader_folder()))
 WGSL = sorted(path.relative_to(SHADERS).as_posix() for path in SHADERS.rglob("*.wgsl"))
+CUDA = sorted(path.relative_to(SHADERS).as_posix() for path in SHADERS.rglob("*.cu*"))
 KERNEL = pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
 
 BINDING = re.compile(r"@group\(0\) @binding\((\d+)\) var<([\w, ]+)> (\w+): ([\w<>]+);")
@@ -120,11 +122,53 @@ def test_entry_point_is_the_stem(kernel):
 
 def test_every_kernel_file_has_a_record():
     assert {name.removesuffix(".wgsl") for name in WGSL if "/" not in name} == set(KERNELS)
+    assert {name.removesuffix(".cu") for name in CUDA if "/" not in name} == set(KERNELS)
 
 
-@pytest.mark.parametrize("name", WGSL)
+def cuda_fields(kernel):
+    """What a CUDA kernel takes behind its buffers: pointers need no origins."""
+    names = [name for name in kernel.meta + kernel.window if not name.endswith("origin")]
+    return [(name, "int" if name == "d" else "long long") for name in names]
+
+
+CUDA_TYPES = {"F": "F", "A": "A", "float32": "float"}
+
+
+@KERNEL
+def test_cuda_parameters_are_the_records(kernel):
+    code = code_of(shader_text(f"{kernel.name}.cu"))
+    ((name, parameters),) = re.findall(r"KERNEL (\w+)\(\s*(.*?)\)", code, flags=re.DOTALL)
+    found = [re.sub(r"\s+", " ", one).replace(" __restrict__", "").strip() for one in parameters.split(",")]
+    pointers = [
+        f"{'' if buffer.written else 'const '}{CUDA_TYPES[buffer.element]}* {buffer.name}" for buffer in kernel.buffers
+    ]
+    assert name == kernel.name
+    assert found == [*pointers, *(f"{kind} {field}" for field, kind in cuda_fields(kernel))]
+
+
+@KERNEL
+def test_cuda_header_table_is_the_records(kernel):
+    text = shader_text(f"{kernel.name}.cu")
+    rows = re.findall(r"^//   (\d+) +(\w+) +(\[[\w, ]+\]|int32|int64)", text, flags=re.MULTILINE)
+    wanted = [(buffer.name, f"[{', '.join(map(str, buffer.axes))}]") for buffer in kernel.buffers]
+    wanted += [(name, "int32" if kind == "int" else "int64") for name, kind in cuda_fields(kernel)]
+    assert rows == [(str(index), *row) for index, row in enumerate(wanted)]
+
+
+def formulas_of(name):
+    """The lines of a kernel's header before its table."""
+    header, _, _ = shader_text(name).partition("//   binding")
+    return re.findall(r"^//   .*=.*$", header.partition("//   argument")[0], flags=re.MULTILINE)
+
+
+@KERNEL
+def test_twins_have_one_formula(kernel):
+    assert formulas_of(f"{kernel.name}.wgsl") == formulas_of(f"{kernel.name}.cu") != []
+
+
+@pytest.mark.parametrize("name", [*WGSL, *CUDA])
 def test_first_line_names_the_file(name):
-    stem = name.removeprefix("lib/").removesuffix(".wgsl")
+    stem = name.removeprefix("lib/").rpartition(".")[0]
     assert shader_text(name).startswith(f"// {stem}: ")
 
 
@@ -134,6 +178,32 @@ def test_every_part_is_used():
         for variant in variants_of(kernel, (4, 5), WEBGPU):
             used.update(part_files(variant))
     assert used == {name for name in WGSL if name.startswith("lib/")}
+
+
+def test_every_cuda_part_is_used():
+    used = set()
+    for kernel in KERNELS.values():
+        for variant in variants_of(kernel, (8, 5), UNLIMITED):
+            used.update(cuda_files(variant))
+    assert used == set(CUDA)
+
+
+@pytest.mark.parametrize("name", CUDA)
+def test_cuda_needs_no_header(name):
+    """hipcc alone wants its own; NVRTC and hipRTC have no standard ones."""
+    included = re.findall(r"#\s*include.*", code_of(shader_text(name)))
+    assert [one.strip() for one in included] == (["#include <hip/hip_runtime.h>"] if name == "lib/gpu.cuh" else [])
+
+
+@pytest.mark.parametrize("name", CUDA)
+def test_cuda_functions_are_marked(name):
+    """A function without __device__ compiles with CuPy's options alone."""
+    functions = re.findall(
+        r"^ *[\w :<>*&]+ [*&]?\w+\([^;{]*\) (?:const )?\{", code_of(shader_text(name)), flags=re.MULTILINE
+    )
+    functions = [one for one in functions if not re.match(r" *(?:if|for|UNROLL|return|else)\b", one)]
+    assert all("__device__" in one or one.startswith("KERNEL") for one in functions), functions
+    assert functions or name in ("lib/cell.cuh", "lib/alpha/float32.cuh", "lib/alpha/storage.cuh")
 
 
 LINTS = {
