@@ -185,7 +185,7 @@ def test_every_cuda_part_is_used():
     for kernel in KERNELS.values():
         for variant in variants_of(kernel, (8, 5), UNLIMITED):
             used.update(cuda_files(variant))
-    assert used == set(CUDA)
+    assert used == {name for name in CUDA if not name.startswith("yardstick/")}
 
 
 @pytest.mark.parametrize("name", CUDA)
