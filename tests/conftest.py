@@ -48,6 +48,12 @@ def device(request, open_device):
     return open_device(request.param)
 
 
+@pytest.fixture(scope="session", params=["cpu", "wgpu:vulkan", "wgpu:gl"], ids=["cpu", "vulkan", "gl"])
+def named_device(request, open_device):
+    """A device that another process can open by its spec."""
+    return open_device(request.param)
+
+
 @pytest.fixture(scope="session", params=["wgpu:vulkan", "wgpu:gl"], ids=["vulkan", "gl"])
 def webgpu(request, open_device):
     return open_device(request.param)

@@ -57,10 +57,10 @@ def test_without_an_adapter():
     assert rowgrad("check", ROWGRAD_DEVICE="", **NO_ADAPTER).returncode == 0
 
 
-def test_check_prints_the_seeds_lines_and_a_table(device, capsys):
-    assert cli.main(["check", "--device", device.info.spec]) == 0
+def test_check_prints_the_seeds_lines_and_a_table(named_device, capsys):
+    assert cli.main(["check", "--device", named_device.info.spec]) == 0
     told = capsys.readouterr().out
-    assert f"[softmax back {device.info.spec}]" in told
+    assert f"[softmax back {named_device.info.spec}]" in told
     assert "dα" in told
     assert "every one is within its bound" in told
 

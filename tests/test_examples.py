@@ -28,10 +28,10 @@ NAMES = ("quickstart.py", "resident.py", "verify_my_gradients.py", "train_layern
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_example_runs(device, name):
-    done = run(name, device.info.spec)
+def test_an_example_runs(named_device, name):
+    done = run(name, named_device.info.spec)
     assert done.returncode == 0, done.stderr
-    assert device.info.spec in done.stdout
+    assert named_device.info.spec in done.stdout
 
 
 def test_gradients_that_do_not_hold_are_found(tmp_path):
