@@ -27,7 +27,7 @@ FAULTS = {
     "the last row of a chunk left out": ("layer_norm_params.wgsl", "; row < end;", "; row + 1u < end;"),
     "dalpha and dbeta exchanged": ("layer_norm_params.wgsl", "[alpha_slot] = dalpha", "[alpha_slot] = dbeta"),
     "the one pass forgets a column's sum": ("lib/sums.wgsl", "dbeta_sum[k] += g;", "dbeta_sum[k] = g;"),
-    "the last row of a chunk left out in one pass": ("layer_norm_grads.wgsl", "row < end));", "row + 1u < end));"),
+    "the last row of a chunk left out in one pass": ("layer_norm_grads.wgsl", "row < end)", "row + 1u < end)"),
     "the one pass takes the mean as first found": ("lib/gradient.wgsl", "= statistics.near + statistics.rest", "= 0.0"),
     "the first chunk left out": ("sum_partials.wgsl", "var chunk = 0u", "var chunk = 1u"),
     "the grid not folded": ("lib/row.wgsl", "group.x + group.y * groups.x", "group.x"),
