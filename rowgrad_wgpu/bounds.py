@@ -36,6 +36,10 @@ DIVISION: Final = 3
 """Units of error of a division or a square root: WGSL grants 2.5."""
 
 
+SCALED: Final = 2.0**120
+"""Where a variance is above this the row is scaled, and eps by way of its root: two more roundings of it."""
+
+
 @dataclass(frozen=True)
 class Expected:
     """What the oracle says and how far off a right answer may be, element by element."""
@@ -118,20 +122,22 @@ def layer_norm_back(
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         centred = np.abs(x.astype(np.float64) - truth.mean)
         first = (n + 1) * UNIT * _row_mean(_magnitude(x))
-        mean_error = (n + 1) * UNIT * (_row_mean(centred) + first)
+        mean_error = (n + 1) * UNIT * (_row_mean(centred) + first) + FLUSH
         variance = (centred**2).mean(-1, keepdims=True)
-        r_share = 0.5 * (n + 4) * UNIT * (variance + 2 * first**2) / (variance + eps) + (2 * DIVISION + 2) * UNIT
+        square_error = (n + 4) * UNIT * (variance + 2 * first**2) + FLUSH
+        square_error += np.where(variance + eps < SCALED, 0, 2 * (DIVISION + 1) * UNIT * eps)
+        r_share = 0.5 * square_error / (variance + eps) + (2 * DIVISION + 2) * UNIT
         r_share = np.where(variance + eps > 0, r_share, np.nan)
-        offset = UNIT * (2 * centred + first) + mean_error
-        xhat_error = truth.r * offset + np.abs(truth.xhat) * (r_share + 2 * UNIT)
+        offset = UNIT * (2 * centred + first) + mean_error + FLUSH
+        xhat_error = truth.r * offset + np.abs(truth.xhat) * (r_share + 2 * UNIT) + FLUSH
         dx = _dx(truth, dy, alpha, n, r_share, xhat_error)
         stats_error = UNIT * np.abs(truth.mean) + mean_error
-        kept_error = truth.r * (UNIT * (centred + stats_error) + stats_error) + np.abs(truth.xhat) * (
-            r_share + 3 * UNIT
-        )
+        kept_error = truth.r * (UNIT * (centred + stats_error) + stats_error + FLUSH)
+        kept_error += np.abs(truth.xhat) * (r_share + 3 * UNIT) + FLUSH
         size_dy = _magnitude(dy)
         terms = size_dy * np.abs(truth.xhat)
-        dalpha = Expected((dy * truth.xhat).sum(0), (size_dy * kept_error + (sums + 2) * UNIT * terms + FLUSH).sum(0))
+        lost = FLUSH * (1 + np.abs(truth.xhat))
+        dalpha = Expected((dy * truth.xhat).sum(0), (size_dy * kept_error + (sums + 2) * UNIT * terms + lost).sum(0))
         dbeta = Expected(dy.astype(np.float64).sum(0), (sums * UNIT * size_dy + FLUSH).sum(0))
     return LayerNormExpected(
         dx=_stored(truth.dx, dx, storage),
@@ -162,7 +168,8 @@ def _dx(
         + xhat_error * np.abs(signed)
         + xhat * ux_error
     )
-    flushed = FLUSH * (1 + truth.r * (2 + xhat))
+    lost = FLUSH * (1 + _magnitude(dy) + _magnitude(alpha))
+    flushed = FLUSH * (1 + truth.r) + truth.r * (lost + _row_mean(lost) + xhat * _row_mean(lost * (1 + xhat)))
     bound: Doubles = truth.r * inside + np.abs(truth.dx) * (r_share + UNIT) + flushed
     return bound
 

@@ -57,6 +57,14 @@ def test_rows_of_a_million(device, d, storage):
     check_layer_norm(device, inputs(3, d, storage), storage)
 
 
+@pytest.mark.parametrize(("eps", "scale"), [(3e38, 1e18), (3.4e38, 1e18), (3e38, 1e20), (1e36, 1e18), (1e36, 1)])
+def test_an_eps_as_large_as_the_squares(device, eps, scale):
+    """Where the squares near float32's end eps was left out, whatever it was."""
+    given = inputs(9, 33, "float32")
+    given["x"] *= np.float32(scale)
+    check_layer_norm(device, given, "float32", eps=float(np.float32(eps)))
+
+
 @pytest.mark.parametrize("mean", [100, 1000, 10_000])
 def test_a_mean_far_above_the_spread(device, mean):
     given = inputs(3, 16, "float32")

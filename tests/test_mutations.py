@@ -17,7 +17,7 @@ FAULTS = {
     "eps forgotten": ("lib/statistics.wgsl", " + eps[0]", ""),
     "alpha forgotten": ("lib/gradient.wgsl", " * alpha_quad(column_of(row, q))", ""),
     "what the first mean missed": ("lib/statistics.wgsl", "statistics.near) - statistics.rest)", "statistics.near))"),
-    "the overflow rule left out": ("lib/statistics.wgsl", "if (square < OVERFLOWING)", "if (true)"),
+    "the overflow rule left out": ("lib/statistics.wgsl", "if (square + eps[0] < OVERFLOWING)", "if (true)"),
     "a NaN lost in the clamp": ("lib/statistics.wgsl", "value, is_nan)", "max(value, least), is_nan)"),
     "bfloat16 cut off, not rounded": ("lib/storage/bfloat16.wgsl", "bits + 0x7fffu + (", "bits + 0u * ("),
     "ties of float16 away from even": ("lib/storage/float16.wgsl", "+ 0xfffu + (", "+ 0x1000u + 0u * ("),

@@ -201,11 +201,13 @@ def _normalised(block: Operands) -> tuple[Singles, Singles]:
     centred = x - near
     rest = _row_mean(centred)
     square = _row_mean(centred * centred)
-    deviation = np.sqrt(np.maximum(square - rest**2, 0) + block["eps"][0])
-    overflowing = ~(square < _OVERFLOWING)
+    eps = float(block["eps"][0])
+    deviation = np.sqrt(np.maximum(square - rest**2, 0) + eps)
+    overflowing = ~(square + eps < _OVERFLOWING)
     if overflowing.any():
         small = centred * _SMALL
-        small_deviation = np.sqrt(np.maximum(_row_mean(small * small) - (rest * _SMALL) ** 2, 2.0**-100))
+        small_square = np.maximum(_row_mean(small * small) - (rest * _SMALL) ** 2, 2.0**-100)
+        small_deviation = np.sqrt(small_square + eps * float(_SMALL) ** 2)
         deviation = np.where(overflowing, small_deviation / _SMALL, deviation)
     r = (1 / deviation).astype(np.float32)
     block["stats"][:, :1] = near + rest

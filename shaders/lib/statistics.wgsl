@@ -3,7 +3,8 @@
 // The corrected two-pass algorithm (Chan, Golub and LeVeque, "Algorithms for computing the sample variance", 1983):
 // what the first mean missed, `rest`, is the mean of the centred row, and is taken off the variance and off x again.
 // A constant row comes out as exactly centred, and a mean far above the spread costs no digits.
-// Where the squares overflow float32 (|x| above 1e18) the sum of squares of the scaled row takes their place.
+// Where the squares overflow float32 (|x| above 1e18) the sum of squares of the scaled row takes their place, as it
+// does where eps is as large as that.
 // Needs: x, eps, stats, sizes.d, sizes.stats_origin; lib/row, lib/team.
 
 const SMALL = 0x1p-80f;       // scales any finite float32 row so that its squares neither overflow nor vanish
@@ -56,11 +57,12 @@ fn statistics_of(row: Row, thread: u32) -> Statistics {
 }
 
 fn inverse_deviation(rest: f32, square: f32, small_square: f32) -> f32 {
-  if (square < OVERFLOWING) {
+  if (square + eps[0] < OVERFLOWING) {
     return 1.0 / sqrt(at_least(0.0, square - rest * rest) + eps[0]);
   }
   let small_rest = rest * SMALL;
-  return SMALL / sqrt(at_least(0x1p-100f, small_square - small_rest * small_rest));
+  let small_root = sqrt(eps[0]) * SMALL; // compilers multiply SMALL * SMALL first, which is 0
+  return SMALL / sqrt(at_least(0x1p-100f, small_square - small_rest * small_rest) + small_root * small_root);
 }
 
 // `value`, or `least` if it is below; NaN stays NaN. Found by its bits: max() would lose it, and so would a comparison
