@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Any, Final, Protocol
+from typing import Any, Final, NoReturn, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from . import reference
 from .contract import KERNELS, STORAGE, Buffer, Kernel, chunk_count, storage_name
-from .errors import DeviceLost, DeviceUnavailable, DTypeError, Error, ShapeError
+from .errors import DeviceLost, DeviceUnavailable, DTypeError, Error, OutOfMemory, ShapeError
 from .plan import CELL_BYTES, Extent, Limits, Plan, kernel_named, plan_launch
 
 logger = logging.getLogger("rowgrad_wgpu")
@@ -126,6 +126,17 @@ class Missing:
     reason: str
 
 
+@contextmanager
+def host_memory() -> Iterator[None]:
+    """Turns the host's own lack of memory into this package's error."""
+    try:
+        yield
+    except Error:
+        raise
+    except MemoryError as error:
+        raise OutOfMemory(f"the host has no room: {error or 'out of memory'}; use fewer rows") from error
+
+
 def survey() -> tuple[list[Candidate], list[Missing]]:
     """Every device that could be opened here, best first, and why each other one could not."""
     candidates: list[Candidate] = []
@@ -220,14 +231,17 @@ class Device:
 
     def close(self) -> None:
         """Lets go of the device; its Arrays can no longer be used. A second call does nothing."""
+        if os.getpid() != self._process:
+            self._closed = True
+            return
         with self._lock:
             if not self._closed:
                 self._closed = True
                 self._plans.clear()
                 self._constants.clear()
-                if os.getpid() == self._process:
-                    self._backend.close()
+                self._backend.close()
 
+    @host_memory()
     def asarray(self, array: "npt.ArrayLike | Array | Any") -> "Array":
         """A copy of a NumPy array on the device; an `Array` of this device is returned as it is.
 
@@ -252,9 +266,8 @@ class Device:
         **Raises:** `DTypeError`, `ShapeError` for a negative length, `OutOfMemory`.
         """
         name = storage_name(dtype)
-        lengths = _lengths(shape)
-        with self._lock:
-            self._ready()
+        lengths = _lengths(shape, STORAGE[name])
+        with self._held():
             nbytes = math.prod(lengths) * STORAGE[name].itemsize
             buffer = self._backend.allocate(nbytes) if nbytes else None
         return Array(self, lengths, STORAGE[name], buffer)
@@ -265,24 +278,23 @@ class Device:
         **Raises:** `DeviceTimeout` past it, `DeviceLost` if the device is gone.
         """
         deadline = _deadline(timeout)
-        with self._lock:
-            self._ready()
+        with self._held():
             self._backend.submit()
             self._backend.wait(deadline)
 
     @contextmanager
     def batch(self) -> Iterator[None]:
         """Launches inside go out in as few submissions as the watchdogs allow; batches may be nested."""
-        with self._lock:
-            self._ready()
+        with self._held():
             self._batches += 1
         try:
             yield
         finally:
-            with self._lock:
-                self._batches -= 1
-                if not self._batches and not self._closed:
-                    self._backend.submit()
+            if os.getpid() == self._process:
+                with self._lock:
+                    self._batches -= 1
+                    if not self._batches and not self._closed:
+                        self._backend.submit()
 
     def launch(self, kernel: str, **buffers: "Array") -> None:
         """Runs a kernel on Arrays, its buffers by their names in the contract.
@@ -306,16 +318,14 @@ class Device:
         self._run(record, buffers, storage, alpha, Extent(rows, d, chunks, 0, rows))
 
     def _adopt(self, value: Any) -> "Array":
-        with self._lock:
-            self._ready()
+        with self._held():
             adopted = self._backend.adopt(value)
         return Array(self, adopted.shape, adopted.dtype, adopted.buffer, adopted.aligned, adopted.writable)
 
     def _run(self, record: Kernel, buffers: Mapping[str, "Array"], storage: str, alpha: str, extent: Extent) -> None:
         """Launches over `extent`; the buffers hold at least its rows, and have been checked."""
         aligned = all(array._aligned for array in buffers.values())
-        with self._lock:
-            self._ready()
+        with self._held():
             plan = self._plan(record, storage, alpha, extent, aligned)
             if plan.dispatches:
                 self._backend.launch(plan, {name: self._bindable(array) for name, array in buffers.items()})
@@ -324,7 +334,7 @@ class Device:
 
     def _bindable(self, array: "Array") -> Any:
         """The array's buffer; one to bind in its place where it has no elements."""
-        return self._backend.allocate(CELL_BYTES) if array._buffer is None else array._buffer
+        return array._memory() if array.size else self._backend.allocate(CELL_BYTES)
 
     def _plan(self, record: Kernel, storage: str, alpha: str, extent: Extent, aligned: bool) -> Plan:
         key = (record.name, storage, alpha, extent, aligned)
@@ -339,7 +349,7 @@ class Device:
     def _constant(self, storage: str, length: int, value: float) -> "Array":
         """An Array of one value, kept for the next call."""
         key = (storage, length, value)
-        with self._lock:
+        with self._held():
             array = self._constants.get(key)
             if array is None:
                 array = self.asarray(np.full(length, value, STORAGE[storage]))
@@ -359,6 +369,14 @@ class Device:
             raise DTypeError(f"{what}: expected an Array of {self!r}, got one of {array.device!r}")
         array._alive()
 
+    @contextmanager
+    def _held(self) -> Iterator[None]:
+        """The device for one thread, open; looked at before too: a fork may have copied the lock of another thread."""
+        self._ready()
+        with self._lock:
+            self._ready()
+            yield
+
     def _ready(self) -> None:
         if self._closed:
             raise DeviceLost(f"expected an open device, got {self!r}: open a new one")
@@ -375,7 +393,7 @@ class Array:
     Read it back with `.numpy()` or `np.asarray(array)`, which wait for the launches before them.
     """
 
-    __slots__ = ("_aligned", "_buffer", "_freed", "_writable", "device", "dtype", "shape")
+    __slots__ = ("_aligned", "_buffer", "_device", "_dtype", "_freed", "_shape", "_writable")
 
     def __init__(
         self,
@@ -386,13 +404,28 @@ class Array:
         aligned: bool = True,
         writable: bool = True,
     ) -> None:
-        self.device: Final = device
-        self.shape: Final = shape
-        self.dtype: Final = dtype
+        self._device = device
+        self._shape = shape
+        self._dtype = dtype
         self._buffer = buffer
         self._aligned = aligned
         self._writable = writable
         self._freed = False
+
+    @property
+    def device(self) -> Device:
+        """The device that holds it."""
+        return self._device
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The length of each axis."""
+        return self._shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        """float32, float16 or bfloat16."""
+        return self._dtype
 
     @property
     def ndim(self) -> int:
@@ -418,10 +451,14 @@ class Array:
             raise ShapeError("expected an Array with an axis, got one of shape ()")
         return self.shape[0]
 
+    def __reduce__(self) -> NoReturn:
+        raise DTypeError("expected a NumPy array to copy or to pickle, got an Array: take its .numpy()")
+
+    @host_memory()
     def numpy(self, timeout: float | None = None) -> AnyArray:
         """The contents as a new NumPy array; waits `timeout` seconds at most.
 
-        **Raises:** `DeviceTimeout`, `DeviceLost`.
+        **Raises:** `DeviceTimeout`, `DeviceLost`, `OutOfMemory`.
         """
         out = np.empty(self.shape, self.dtype)
         self._read(out, timeout)
@@ -452,36 +489,40 @@ class Array:
         return interface
 
     def _exported(self) -> Any:
-        with self.device._lock:
-            self._alive()
-            return self.device._backend.export(self._buffer, self.shape, self.dtype)
+        with self.device._held():
+            return self.device._backend.export(self._memory() if self.size else None, self.shape, self.dtype)
 
     def free(self) -> None:
         """Lets go of the memory now; the Array can no longer be used. A second call does nothing."""
-        self._buffer = None
         self._freed = True
+        self._buffer = None
 
     def _alive(self) -> None:
         self.device._ready()
         if self._freed:
             raise ShapeError(f"expected an Array that holds its memory, got {self!r}")
 
+    def _memory(self) -> Any:
+        """The buffer, of an Array with elements; another thread may have freed it meanwhile."""
+        buffer = self._buffer
+        self._alive()
+        return buffer
+
     def _write(self, host: AnyArray) -> None:
         """Copies `host`, of at most this size and of this dtype, to the beginning."""
         if not host.size:
             return
         data = np.ascontiguousarray(host).reshape(-1).view(np.uint8)
-        with self.device._lock:
-            self._alive()
-            self.device._backend.write(self._buffer, data)
+        with self.device._held():
+            self.device._backend.write(self._memory(), data)
 
     def _read(self, out: AnyArray, timeout: float | None = None) -> None:
         """Copies the beginning to `out`, a dense array of this dtype."""
         deadline = _deadline(timeout)
-        with self.device._lock:
+        with self.device._held():
             self._alive()
             if out.size:
-                self.device._backend.read(self._buffer, out.reshape(-1).view(np.uint8), deadline)
+                self.device._backend.read(self._memory(), out.reshape(-1).view(np.uint8), deadline)
 
 
 def is_gpu_array(value: Any) -> bool:
@@ -513,7 +554,9 @@ def host_array(value: npt.ArrayLike) -> AnyArray:
         raise DTypeError("expected a plain NumPy array, got a masked one: fill it first, with .filled()")
     try:
         return np.asarray(value)
-    except (TypeError, ValueError) as error:
+    except (Error, MemoryError):
+        raise
+    except Exception as error:  # whatever the object's own __array__ raises
         raise DTypeError(f"expected a NumPy array, got {type(value).__name__}: {error}") from error
 
 
@@ -527,13 +570,17 @@ def _deadline(timeout: float | None) -> float:
     return time.monotonic() + min(timeout, LONGEST_WAIT)
 
 
-def _lengths(shape: int | Sequence[int]) -> tuple[int, ...]:
+def _lengths(shape: int | Sequence[int], dtype: np.dtype) -> tuple[int, ...]:
     try:
         lengths = (operator.index(shape),) if not isinstance(shape, Sequence) else tuple(map(operator.index, shape))
     except TypeError as error:
         raise DTypeError(f"expected a shape, an int or a tuple of ints, got {shape!r}") from error
     if any(length < 0 for length in lengths):
         raise ShapeError(f"expected lengths of 0 or more, got {lengths}")
+    try:
+        np.broadcast_to(np.empty((), dtype), lengths)
+    except ValueError as error:
+        raise ShapeError(f"expected a shape that NumPy can hold too, got {lengths}: {error}") from error
     return lengths
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .contract import KERNELS, STORAGE, chunk_count, storage_name
-from .device import AnyArray, Array, Device, host_array, is_gpu_array, spec_of_gpu_array
+from .device import AnyArray, Array, Device, host_array, host_memory, is_gpu_array, spec_of_gpu_array
 from .errors import DTypeError, ShapeError
 from .plan import Extent, one_pass, row_step
 
@@ -31,7 +31,8 @@ Either = AnyArray | Array
 GRADIENTS: Final = ("dx", "dalpha", "dbeta")
 
 _default: dict[str, Device] = {}
-_default_lock = threading.Lock()
+_default_locks: dict[int, threading.Lock] = {}
+"""One a process: a fork may copy one that another thread holds."""
 
 
 class LayerNormGrads(NamedTuple):
@@ -42,6 +43,7 @@ class LayerNormGrads(NamedTuple):
     dbeta: Any
 
 
+@host_memory()
 def softmax_back(
     y: npt.ArrayLike | Array,
     dy: npt.ArrayLike | Array,
@@ -71,7 +73,7 @@ def softmax_back(
 
     Source of the formula: the Jacobian of softmax, diag(y) − y yᵀ.
     """
-    operands = _Operands("softmax_back", {"y": y, "dy": dy}, device)
+    operands = _Operands("softmax_back", {"y": y, "dy": dy}, device, progress)
     dx = operands.output("out", out)
     if operands.resident:
         operands.device.launch("softmax_back", y=operands["y"], dy=operands["dy"], dx=dx)
@@ -80,6 +82,7 @@ def softmax_back(
     return dx
 
 
+@host_memory()
 def layer_norm_back(
     x: npt.ArrayLike | Array,
     dy: npt.ArrayLike | Array,
@@ -119,7 +122,7 @@ def layer_norm_back(
     """
     wanted = _wanted(grads)
     given = {"x": x, "dy": dy} | ({} if alpha is None else {"alpha": alpha})
-    operands = _Operands("layer_norm_back", given, device)
+    operands = _Operands("layer_norm_back", given, device, progress)
     targets = _targets(operands, out, wanted)
     job = _LayerNorm(operands, _checked_eps(eps), wanted, targets)
     return job.on_arrays() if operands.resident else job.on_host(progress)
@@ -127,7 +130,7 @@ def layer_norm_back(
 
 def default_device(spec: str = "auto") -> Device:
     """The device of `spec`, opened on the first call and kept; a forked child opens its own."""
-    with _default_lock:
+    with _default_locks.setdefault(os.getpid(), threading.Lock()):
         device = _default.get(spec)
         if device is None or device._closed or device._process != os.getpid():
             device = _default[spec] = Device(spec)
@@ -137,8 +140,12 @@ def default_device(spec: str = "auto") -> Device:
 class _Operands:
     """The arrays of a call, checked: all of one kind, one device, one shape, one dtype."""
 
-    def __init__(self, call: str, given: dict[str, Any], device: Device | str | None) -> None:
+    def __init__(
+        self, call: str, given: dict[str, Any], device: Device | str | None, progress: Progress | None
+    ) -> None:
         self.call = call
+        if progress is not None and not callable(progress):
+            raise DTypeError(f"[{call}] expected progress to be a function of two numbers, got {progress!r}")
         given, device = _adopted(given, device)
         resident = [name for name, value in given.items() if isinstance(value, Array)]
         if resident and len(resident) < len(given):
@@ -172,7 +179,7 @@ class _Operands:
         if self.resident and is_gpu_array(out):
             out = self.device.asarray(out)
         kind = Array if self.resident else np.ndarray
-        if not isinstance(out, (Array, np.ndarray)) or not isinstance(out, kind):
+        if not isinstance(out, (Array, np.ndarray)) or not isinstance(out, kind) or isinstance(out, np.ma.MaskedArray):
             raise DTypeError(
                 f"[{self.call}] expected {name} as {kind.__name__}, like the inputs, got {type(out).__name__}"
             )
@@ -192,6 +199,8 @@ class _Operands:
         else:
             if not out.flags.writeable:
                 raise ShapeError(f"[{self.call}] expected {name} to be writeable, got a read-only array")
+            if _overlaps_itself(out):
+                raise ShapeError(f"[{self.call}] expected {name}'s elements apart, got some that overlap each other")
             clash = next((one for one, array in self.arrays.items() if _overlap(array, out)), None)
         if clash is not None:
             raise ShapeError(f"[{self.call}] expected {name} apart from the inputs, got one that overlaps {clash}")
@@ -324,7 +333,7 @@ def _softmax_host(operands: _Operands, out: AnyArray, progress: Progress | None)
     rows, d = y.shape
     storage = storage_name(out.dtype)
     stream = _Stream(operands.device, rows, d, out.dtype, progress)
-    with operands.device._lock:
+    with operands.device._held():
         for part in stream.blocks():
             target, lent = stream.target("dx", dx, part)
             buffers = {"y": stream.upload("y", y[part]), "dy": stream.upload("dy", dy[part]), "dx": target}
@@ -366,7 +375,7 @@ class _LayerNorm:
         x, dy = _Rows(operands["x"]), _Rows(operands["dy"])
         dx = None if self.targets.dx is None else _Rows(self.targets.dx)
         stream = _Stream(self.device, self.rows, self.d, operands["x"].dtype, progress)
-        with self.device._lock:
+        with self.device._held():
             given = operands.arrays.get("alpha")
             alpha = self._alpha(None if given is None else self.device.asarray(given))
             partial = self._partial()
@@ -458,13 +467,23 @@ def _overlap(one: AnyArray, other: AnyArray) -> bool:
         return True
 
 
+def _overlaps_itself(array: AnyArray) -> bool:
+    """Whether two elements of an array may share memory: never in what slicing makes of a dense one."""
+    reach = array.itemsize
+    for stride, length in sorted(zip(map(abs, array.strides), array.shape, strict=True)):
+        if length > 1 and stride < reach:
+            return array.size > 0
+        reach += stride * (length - 1)
+    return False
+
+
 def _wanted(grads: Sequence[str]) -> set[str]:
     try:
         names = [grads] if isinstance(grads, str) else list(grads)
     except TypeError as error:
         raise DTypeError(f"[layer_norm_back] expected grads out of {GRADIENTS}, got {grads!r}") from error
     for name in names:
-        if name not in GRADIENTS:
+        if not isinstance(name, str) or name not in GRADIENTS:
             raise ShapeError(f"[layer_norm_back] expected grads out of {GRADIENTS}, got {name!r}")
     if not names:
         raise ShapeError(f"[layer_norm_back] expected at least one of {GRADIENTS} in grads, got none")
@@ -474,6 +493,7 @@ def _wanted(grads: Sequence[str]) -> set[str]:
 def _checked_eps(eps: float) -> float:
     if isinstance(eps, bool) or not isinstance(eps, (int, float, np.floating, np.integer)):
         raise DTypeError(f"[layer_norm_back] expected eps as a number, got {type(eps).__name__}")
-    if not 0 <= eps <= float(np.finfo(np.float32).max):
+    value = eps if isinstance(eps, int) else float(eps)
+    if not 0 <= value <= float(np.finfo(np.float32).max):
         raise ShapeError(f"[layer_norm_back] expected eps to be finite and 0 or more, got {eps}")
-    return float(np.float32(eps))
+    return float(np.float32(value))

@@ -1,6 +1,8 @@
 """Device, Array and the host functions' arguments: what is taken, and what each refusal says."""
 
+import copy
 import os
+import pickle
 import subprocess
 import sys
 import threading
@@ -223,6 +225,11 @@ def test_out_for_each_gradient(device, given):
         assert one.tobytes() == other.tobytes()
 
 
+class BadNews:
+    def __array__(self, *given, **more):
+        raise RuntimeError("bad news")
+
+
 def refusals(device, given):
     y, dy, alpha = given["y"], given["dy"], given["alpha"]
     read_only = np.empty((6, 33), np.float32)
@@ -286,6 +293,29 @@ def refusals(device, given):
             lambda: device.launch("softmax_back", y=resident, dy=resident, dx=device.empty((5, 33), np.float32)),
         ),
         "timeout": (rg.ShapeError, "0 seconds or more", lambda: device.synchronize(-1)),
+        "out over itself": (
+            rg.ShapeError,
+            "elements apart",
+            lambda: soft(y, dy, out=np.lib.stride_tricks.as_strided(y[0].copy(), (6, 33), (0, 4)), device=device),
+        ),
+        "out masked": (
+            rg.DTypeError,
+            "got MaskedArray",
+            lambda: soft(y, dy, out=np.ma.masked_all((6, 33), np.float32), device=device),
+        ),
+        "progress a number": (rg.DTypeError, "a function", lambda: soft(y, dy, progress=3, device=device)),
+        "grads an array": (rg.ShapeError, "out of", lambda: norm(y, dy, grads=[np.array([1, 2])], device=device)),
+        "a bad conversion": (rg.DTypeError, "bad news", lambda: device.asarray(BadNews())),
+        "65 axes": (rg.ShapeError, "NumPy can hold", lambda: device.empty((1,) * 65, np.float32)),
+        "an endless axis": (rg.ShapeError, "NumPy can hold", lambda: device.empty((0, 1 << 63), np.float32)),
+        "an endless array": (rg.ShapeError, "NumPy can hold", lambda: device.empty((1 << 40, 1 << 40), np.float32)),
+        "a result too large": (
+            rg.OutOfMemory,
+            "no room",
+            lambda: soft(*[np.broadcast_to(np.float32(1), (1 << 44, 4))] * 2, device=device),
+        ),
+        "a copy": (rg.DTypeError, "numpy()", lambda: copy.copy(resident)),
+        "a pickle": (rg.DTypeError, "numpy()", lambda: pickle.dumps(resident)),
     }  # fmt: skip
 
 
@@ -294,6 +324,36 @@ def test_each_refusal_says_what_was_expected(device, given):
         with pytest.raises(kind, match=text):
             call()
             pytest.fail(f"{name}: not refused")
+
+
+@pytest.mark.parametrize("name", ["shape", "dtype", "device"])
+def test_an_array_keeps_its_shape(device, given, name):
+    """A shape that its memory does not have would be read beyond it."""
+    array = device.asarray(given["y"])
+    with pytest.raises(AttributeError):
+        setattr(array, name, (1 << 20, 33))
+
+
+def test_a_half_as_eps_and_infinite_sums_warn_of_nothing(device, given):
+    """NumPy's warnings, each an error in these tests."""
+    given["x"][:, 0] = np.float32(3e38)
+    given["dy"][0, 0], given["dy"][1, 0] = np.inf, -np.inf
+    got = rg.layer_norm_back(given["x"], given["dy"], eps=np.float16(0.5), device=device)
+    assert np.isnan(got.dbeta[0])
+
+
+def test_freed_by_another_thread_between_the_check_and_the_launch(device, given, monkeypatch):
+    """Else a buffer of 16 bytes would be bound in its place."""
+    y, dy = device.asarray(given["y"]), device.asarray(given["dy"])
+    plan = device._plan
+
+    def free_first(*whole):
+        y.free()
+        return plan(*whole)
+
+    monkeypatch.setattr(device, "_plan", free_first)
+    with pytest.raises(rg.ShapeError, match="freed"):
+        rg.softmax_back(y, dy)
 
 
 def test_an_endless_timeout(device):

@@ -126,8 +126,9 @@ class CPUBackend:
         for index, name in enumerate(("dalpha", "dbeta")):
             total = operands[name]
             total[:] = 0
-            for chunk in range(extent.chunks):
-                total += partial[chunk, index]
+            with np.errstate(all="ignore"):
+                for chunk in range(extent.chunks):
+                    total += partial[chunk, index]
 
     def _by_rows(self, block: Callable[[Operands], None], operands: Operands, extent: Extent) -> None:
         """Runs `block` on slices of the operands that have rows."""

@@ -1,0 +1,44 @@
+"""Child processes under watch: what they say has to come in time, and they have to end well."""
+
+import queue
+import subprocess
+import sys
+import tempfile
+import threading
+
+import pytest
+
+QUIET_SECONDS = 100.0
+
+
+def watched(*arguments: str, quiet: float = QUIET_SECONDS) -> list[str]:
+    """The lines that Python says on standard output when it runs with these arguments, each warning an error.
+
+    Fails if it crashes, ends with another status than 0, or says nothing for `quiet` seconds, and tells what it said
+    last.
+    """
+    lines: list[str] = []
+    said: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+    with tempfile.TemporaryFile("w+") as errors:
+        command = [sys.executable, "-u", "-X", "faulthandler", "-W", "error", *arguments]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as child:
+
+            def listen() -> None:
+                for line in child.stdout or ():
+                    said.put(line.rstrip("\n"))
+                said.put(None)
+
+            listener = threading.Thread(target=listen, daemon=True)
+            listener.start()
+            try:
+                while (line := said.get(timeout=quiet)) is not None:
+                    lines.append(line)
+                status = child.wait(quiet)
+            except (queue.Empty, subprocess.TimeoutExpired):
+                pytest.fail(f"it said nothing for {quiet} s after: {lines[-3:]}")
+            finally:
+                child.kill()
+                listener.join()
+        errors.seek(0)
+        assert status == 0, f"it ended with {status} after {lines[-3:]}:\n{errors.read()[-4000:]}"
+    return lines
