@@ -359,8 +359,11 @@ class Device:
         return array
 
     def _lend(self, host: AnyArray) -> "Array | None":
-        """An Array over the memory of `host` itself, where the back end can and `host` is dense; else None."""
-        if self._backend.shares_memory and host.flags.c_contiguous and host.size:
+        """An Array over the memory of `host` itself, where the back end can and `host` is dense; else None.
+
+        Nor where it is not aligned: NumPy sums that piece by piece, and the bits of a long row would be others.
+        """
+        if self._backend.shares_memory and host.flags.c_contiguous and host.flags.aligned and host.size:
             return Array(self, host.shape, host.dtype, host.reshape(-1).view(np.uint8))
         return None
 
