@@ -21,14 +21,14 @@ def abused(device: rg.Device, calls: int, number: int) -> None:
     assert min(right, wrong) >= calls // 10
 
 
-def test_a_thousand_calls(device):
-    abused(device, {"numpy": 500, "gl": 200}.get(device.info.api, 300), 1)
+def test_a_thousand_calls(named_device):
+    abused(named_device, {"numpy": 500, "gl": 200}.get(named_device.info.api, 300), 1)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3000)
-def test_ten_thousand_calls(device):
-    abused(device, {"numpy": 4000, "gl": 2000}.get(device.info.api, 4000), 2)
+def test_ten_thousand_calls(named_device):
+    abused(named_device, {"numpy": 4000, "gl": 2000}.get(named_device.info.api, 4000), 2)
 
 
 @pytest.mark.parametrize("code", ["import os; os.abort()", "import sys; sys.exit(3)", "raise KeyError", "1 / 0"])

@@ -10,7 +10,9 @@ from rowgrad_wgpu.errors import DeviceUnavailable
 FAULTS = {
     "softmax without its inner product": ("softmax_back.wgsl", "a * (b - inner)", "a * b"),
     "the row's last quad left out": ("lib/row.wgsl", "(row.shift + sizes.d + 3u) / 4u", "(row.shift + sizes.d) / 4u"),
-    "lanes outside the row count in": ("lib/statistics.wgsl", "inside(row, q, x_again(row, k, q) - near)", "x_again(row, k, q) - near"),
+    "lanes outside the row count in": (
+        *("lib/statistics.wgsl", "inside(row, q, x_again(row, k, q) - near)", "x_quad(row, q) - near"),
+    ),
     "a level of the tree left out": ("lib/team.wgsl", "var reach = TEAM / 2u", "var reach = TEAM / 4u"),
     "no mean of u": ("lib/gradient.wgsl", "u - means.x - xhat", "u - xhat"),
     "no mean of u xhat": ("lib/gradient.wgsl", " - xhat * means.y", ""),

@@ -3,7 +3,8 @@
 // The corrected two-pass algorithm (Chan, Golub and LeVeque, "Algorithms for computing the sample variance", 1983):
 // what the first mean missed, `rest`, is the mean of the centred row, and is taken off the variance and off x again.
 // A constant row comes out as exactly centred, and a mean far above the spread costs no digits.
-// Where the squares overflow float32 (|x| above 1e18) the sum of squares of the scaled row takes their place.
+// Where the squares overflow float32 (|x| above 1e18) the sum of squares of the scaled row takes their place, as it
+// does where eps is as large as that.
 // Needs: lib/row, lib/team.
 
 constexpr float SMALL = 0x1p-80f;         // squares of a row scaled so neither overflow nor vanish
@@ -22,9 +23,10 @@ struct Statistics {
 __device__ inline float at_least(float least, float value) { return value < least ? least : value; }
 
 __device__ inline float inverse_deviation(float rest, float square, float small_square, float eps) {
-  if (square < OVERFLOWING) return 1.0f / square_root(at_least(0.0f, square - rest * rest) + eps);
+  if (square + eps < OVERFLOWING) return 1.0f / square_root(at_least(0.0f, square - rest * rest) + eps);
   const float small_rest = rest * SMALL;
-  return SMALL / square_root(at_least(LEAST_SMALL, small_square - small_rest * small_rest));
+  const float small_root = square_root(eps) * SMALL;  // SMALL * SMALL would be 0
+  return SMALL / square_root(at_least(LEAST_SMALL, small_square - small_rest * small_rest) + small_root * small_root);
 }
 
 template <bool KEEP>
