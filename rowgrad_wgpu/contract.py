@@ -27,6 +27,8 @@ STORAGE: Final[Mapping[str, np.dtype]] = MappingProxyType(
 )
 """The storage types F by name; arithmetic and sums are float32 whatever F is."""
 
+_NAMES: Final = {dtype: name for name, dtype in STORAGE.items()}
+
 CHUNK_ROWS: Final = 64
 MOST_CHUNKS: Final = 256
 
@@ -36,6 +38,8 @@ def storage_name(dtype: object) -> str:
 
     **Raises:** `DTypeError` for any other dtype, by name.
     """
+    if isinstance(dtype, np.dtype) and dtype in _NAMES:
+        return _NAMES[dtype]
     try:
         wanted = np.dtype(dtype)  # type: ignore[call-overload]
     except TypeError as error:

@@ -76,7 +76,10 @@ def softmax_back(
     operands = _Operands("softmax_back", {"y": y, "dy": dy}, device, progress)
     dx = operands.output("out", out)
     if operands.resident:
-        operands.device.launch("softmax_back", y=operands["y"], dy=operands["dy"], dx=dx)
+        rows, storage = math.prod(dx.shape[:-1]), storage_name(dx.dtype)
+        buffers = {"y": operands["y"], "dy": operands["dy"], "dx": dx}
+        extent = Extent(rows, dx.shape[-1], chunk_count(rows), 0, rows)
+        operands.device._run(KERNELS["softmax_back"], buffers, storage, storage, extent)
     else:
         _softmax_host(operands, dx, progress)
     return dx

@@ -9,8 +9,8 @@ import os
 import tempfile
 import threading
 import time
-from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -28,9 +28,13 @@ from ..source import assemble_wgsl
 STAGING_BYTES: Final = 32 << 20
 """Bytes of an upload or a download that are under way at once: wgpu keeps an upload's copy until a submission."""
 
+POOL_BYTES: Final = 256 << 20
+"""Bytes of buffers that nobody holds any more and that are kept for the next of their size."""
+
 LEAST_BUFFER: Final = 32
 MOST_PIPELINES: Final = 512
 MOST_UNIFORMS: Final = 1024
+MOST_GROUPS_KEPT: Final = 1024
 
 # WebGPU's own defaults: a shader that stays below them runs on every adapter.
 MOST_THREADS: Final = 256
@@ -84,6 +88,68 @@ def _candidate(adapter: Any, adapters: list[Any]) -> Candidate:
     return Candidate(DeviceInfo(spec, "webgpu", api, name, kind), lambda: WebGPUBackend(adapter, kind == "software"))
 
 
+class StorageBuffer:
+    """A buffer of wgpu's, lent to an Array; it goes back to the pool when nobody holds this any more."""
+
+    __slots__ = ("_returned", "native", "size")
+
+    def __init__(self, buffer: Any, returned: "deque[Any]") -> None:
+        self.native = buffer
+        self.size: int = buffer.size
+        self._returned = returned
+
+    def __del__(self) -> None:
+        self._returned.append(self.native)  # in whatever thread collects: a deque takes that
+
+
+class BufferPool:
+    """Buffers that nobody holds, by their size; `dropped` is told when the oldest go because there are too many bytes.
+
+    What is queued on a buffer runs before what its next holder queues, so it may be lent at once.
+    """
+
+    def __init__(self, dropped: Callable[[], None]) -> None:
+        self.returned: deque[Any] = deque()
+        self._dropped = dropped
+        self._free: OrderedDict[int, list[Any]] = OrderedDict()
+        self._nbytes = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are kept."""
+        self._collect()
+        return self._nbytes
+
+    def take(self, size: int) -> Any:
+        """A buffer of `size` bytes, or None."""
+        self._collect()
+        free = self._free.get(size)
+        if not free:
+            return None
+        self._nbytes -= size
+        return free.pop()
+
+    def clear(self) -> None:
+        """Lets go of every buffer."""
+        self._collect()
+        self._free.clear()
+        self._nbytes = 0
+        self._dropped()
+
+    def _collect(self) -> None:
+        """Takes in what has come back; the sizes that were asked for longest ago go first."""
+        while self.returned:
+            buffer = self.returned.popleft()
+            self._free.setdefault(buffer.size, []).append(buffer)
+            self._free.move_to_end(buffer.size)
+            self._nbytes += buffer.size
+        if self._nbytes > POOL_BYTES:
+            while self._nbytes > POOL_BYTES:
+                size, free = self._free.popitem(last=False)
+                self._nbytes -= size * len(free)
+            self._dropped()
+
+
 class WebGPUBackend:
     """A WebGPU device: commands are recorded into one encoder until they are submitted."""
 
@@ -108,7 +174,9 @@ class WebGPUBackend:
         self._buffer_bytes = int(known["max-buffer-size"])
         self._layouts: dict[str, Any] = {}
         self._pipelines: OrderedDict[Variant, Any] = OrderedDict()
-        self._uniforms: OrderedDict[bytes, Any] = OrderedDict()
+        self._uniforms: OrderedDict[tuple[int, ...], Any] = OrderedDict()
+        self._groups: OrderedDict[tuple[int, ...], tuple[Dispatch, Any]] = OrderedDict()
+        self._pool = BufferPool(self._groups.clear)
         self._encoder: Any = None
         self._pass: Any = None
         self._recorded = 0
@@ -123,8 +191,11 @@ class WebGPUBackend:
                 f"expected an array of at most {self._buffer_bytes:,} bytes, this adapter's largest buffer,"
                 f" got {nbytes:,}: pass host arrays, which are streamed, or split the rows"
             )
-        usage = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
-        return self._create_buffer(size, usage)
+        free = self._pool.take(size)
+        if free is None:
+            usage = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
+            free = self._create_buffer(size, usage)
+        return StorageBuffer(free, self._pool.returned)
 
     def write(self, buffer: Any, data: npt.NDArray[np.uint8]) -> None:
         """Uploads in pieces, each handed over before the next."""
@@ -134,7 +205,7 @@ class WebGPUBackend:
                 piece = data[start : start + STAGING_BYTES]
                 if piece.nbytes % 4:
                     piece = np.concatenate([piece, np.zeros(-piece.nbytes % 4, np.uint8)])
-                self._device.queue.write_buffer(buffer, start, piece)
+                self._device.queue.write_buffer(buffer.native, start, piece)
                 self._unsubmitted_bytes += piece.nbytes
                 if self._unsubmitted_bytes >= STAGING_BYTES:
                     self.wait(time.monotonic() + WAIT_SECONDS)
@@ -146,7 +217,7 @@ class WebGPUBackend:
             size = -(-piece.nbytes // 4) * 4
             staging = self._staging_buffer(size)
             with _translated("reading a buffer"):
-                self._copy_encoder().copy_buffer_to_buffer(buffer, start, staging, 0, size)
+                self._copy_encoder().copy_buffer_to_buffer(buffer.native, start, staging, 0, size)
             self.submit()
             self._map(staging, size, deadline)
             with _translated("reading a buffer"):
@@ -157,11 +228,12 @@ class WebGPUBackend:
         """Records the dispatches; one that would make a submission too long for a watchdog sends it first."""
         kernel = KERNELS[plan.variant.kernel]
         pipeline = self._pipeline(plan.variant)
+        natives = [buffers[one.name].native for one in kernel.buffers]
         for dispatch in plan.dispatches:
             if self._recorded and self._recorded + dispatch.elements > self.limits.dispatch_elements:
                 self.submit()
             with _translated(f"launching {kernel.name}"):
-                self._record(kernel, pipeline, dispatch, buffers)
+                self._record(kernel, pipeline, dispatch, natives)
             self._recorded += dispatch.elements
 
     def submit(self) -> None:
@@ -214,6 +286,7 @@ class WebGPUBackend:
     def close(self) -> None:
         """Drops every reference: explicit destruction could end the process if work were pending."""
         self._encoder = self._pass = self._staging = None
+        self._pool.clear()
         self._pipelines.clear()
         self._uniforms.clear()
         self._layouts.clear()
@@ -223,6 +296,9 @@ class WebGPUBackend:
         try:
             return self._device.create_buffer(size=size, usage=usage)
         except (wgpu.GPUError, MemoryError) as error:
+            if self._pool.nbytes:
+                self._pool.clear()
+                return self._create_buffer(size, usage)
             if isinstance(error, MemoryError) or "memory" in str(error).lower():
                 raise OutOfMemory(
                     f"the device has no room for {size:,} bytes: free Arrays or use fewer rows"
@@ -256,14 +332,8 @@ class WebGPUBackend:
             self._layouts[kernel.name] = self._device.create_bind_group_layout(entries=entries)
         return self._layouts[kernel.name]
 
-    def _record(self, kernel: Kernel, pipeline: Any, dispatch: Dispatch, buffers: Mapping[str, Any]) -> None:
-        resources = [self._resource(buffers[one.name], dispatch, one.name) for one in kernel.buffers]
-        uniform = self._uniform(dispatch.fields)
-        resources.append({"buffer": uniform, "offset": 0, "size": uniform.size})
-        group = self._device.create_bind_group(
-            layout=self._layout(kernel),
-            entries=[{"binding": index, "resource": resource} for index, resource in enumerate(resources)],
-        )
+    def _record(self, kernel: Kernel, pipeline: Any, dispatch: Dispatch, natives: list[Any]) -> None:
+        group = self._group(kernel, dispatch, natives)
         if self._pass is None:
             self._encoder = self._encoder or self._device.create_command_encoder()
             self._pass = self._encoder.begin_compute_pass()
@@ -271,18 +341,36 @@ class WebGPUBackend:
         self._pass.set_bind_group(0, group)
         self._pass.dispatch_workgroups(*dispatch.grid)
 
-    def _resource(self, buffer: Any, dispatch: Dispatch, name: str) -> dict[str, Any]:
-        part = dispatch.slices[name]
-        return {"buffer": buffer, "offset": part.offset, "size": min(part.nbytes, buffer.size - part.offset)}
+    def _group(self, kernel: Kernel, dispatch: Dispatch, natives: list[Any]) -> Any:
+        """The bind group, kept for the next time; every buffer of one is held by somebody or lies in the pool."""
+        key = (id(dispatch), *map(id, natives))
+        kept = self._groups.get(key)
+        if kept is None:
+            kept = self._groups[key] = dispatch, self._create_group(kernel, dispatch, natives)
+            if len(self._groups) > MOST_GROUPS_KEPT:
+                self._groups.popitem(last=False)
+        return kept[1]
+
+    def _create_group(self, kernel: Kernel, dispatch: Dispatch, natives: list[Any]) -> Any:
+        resources = []
+        for buffer, one in zip(natives, kernel.buffers, strict=True):
+            part = dispatch.slices[one.name]
+            size = min(part.nbytes, buffer.size - part.offset)
+            resources.append({"buffer": buffer, "offset": part.offset, "size": size})
+        uniform = self._uniform(dispatch.fields)
+        resources.append({"buffer": uniform, "offset": 0, "size": uniform.size})
+        return self._device.create_bind_group(
+            layout=self._layout(kernel),
+            entries=[{"binding": index, "resource": resource} for index, resource in enumerate(resources)],
+        )
 
     def _uniform(self, fields: tuple[int, ...]) -> Any:
-        data = np.zeros(-(-len(fields) // 4) * 4, np.uint32)
-        data[: len(fields)] = fields
-        key = data.tobytes()
-        uniform = self._uniforms.get(key)
+        uniform = self._uniforms.get(fields)
         if uniform is None:
+            data = np.zeros(-(-len(fields) // 4) * 4, np.uint32)
+            data[: len(fields)] = fields
             uniform = self._device.create_buffer_with_data(data=data, usage=wgpu.BufferUsage.UNIFORM)
-            self._uniforms[key] = uniform
+            self._uniforms[fields] = uniform
             if len(self._uniforms) > MOST_UNIFORMS:
                 self._uniforms.popitem(last=False)
         return uniform

@@ -41,7 +41,9 @@ class SeedPort:
 
         def launch() -> None:
             encoder = self._gpu.create_command_encoder()
-            encoder.copy_buffer_to_buffer(source._buffer, 0, target._buffer, 0, math.ceil(source.nbytes / 4) * 4)
+            encoder.copy_buffer_to_buffer(
+                source._buffer.native, 0, target._buffer.native, 0, math.ceil(source.nbytes / 4) * 4
+            )
             self._gpu.queue.submit([encoder.finish()])
 
         return launch
@@ -150,8 +152,12 @@ class SeedPort:
 def _bound(array: Array, part: range, step: int) -> dict[str, Any]:
     """The part of an Array that a window binds, `step` bytes each."""
     offset = part.start * step
-    return {"buffer": array._buffer, "offset": offset, "size": min(len(part) * step, array._buffer.size - offset)}
+    return {
+        "buffer": array._buffer.native,
+        "offset": offset,
+        "size": min(len(part) * step, array._buffer.size - offset),
+    }
 
 
 def _whole(array: Array) -> dict[str, Any]:
-    return {"buffer": array._buffer, "offset": 0, "size": array._buffer.size}
+    return {"buffer": array._buffer.native, "offset": 0, "size": array._buffer.size}
