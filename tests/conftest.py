@@ -1,10 +1,28 @@
 import os
+import sys
+from pathlib import Path
 
 import hostgpu
 import pytest
 
 from rowgrad_wgpu.device import Device
 from rowgrad_wgpu.errors import DeviceUnavailable
+
+# The adapters that the tests run on. Where they are expected, as on CI, one that is missing is a failure, not a skip.
+EXPECTED = os.environ.get("ROWGRAD_EXPECT", "").split()
+PLATFORM = {"darwin": ["wgpu:metal"], "win32": ["wgpu:dx12"]}.get(sys.platform, ["wgpu:vulkan", "wgpu:gl"])
+ADAPTERS = EXPECTED or PLATFORM
+
+# The CUDA kernels run on the processor, with the warps of CUDA and those of AMD's gfx9.
+HOST_GPUS = {"host:cuda": 32, "host:rocm": 64}
+
+NAMES = {"host:cuda": "cuda-on-host", "host:rocm": "rocm-on-host"}
+
+if "ROWGRAD_TINT" in os.environ:
+    # Dawn takes wgpu-native's place under the name `wgpu`, in child processes too.
+    STAND_IN = str(Path(__file__).parent / "tint")
+    sys.path.insert(0, STAND_IN)
+    os.environ["PYTHONPATH"] = os.pathsep.join([STAND_IN, *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 @pytest.fixture(scope="session")
@@ -16,8 +34,7 @@ def open_device():
             opened[spec] = _opened_or_reason(spec)
         if isinstance(opened[spec], Device):
             return opened[spec]
-        # Where a device has to be there, as on CI, its absence is a failure.
-        refuse = pytest.fail if spec in os.environ.get("ROWGRAD_EXPECT", "").split() else pytest.skip
+        refuse = pytest.fail if spec in EXPECTED else pytest.skip
         return refuse(opened[spec])
 
     yield device_of
@@ -35,38 +52,34 @@ def _opened_or_reason(spec):
         return str(error)
 
 
-# The CUDA kernels run on the processor, with the warps of CUDA and those of AMD's gfx9.
-HOST_GPUS = {"host:cuda": 32, "host:rocm": 64}
+def _name(spec):
+    return NAMES.get(spec, spec.removeprefix("wgpu:"))
 
 
-@pytest.fixture(
-    scope="session",
-    params=["cpu", "wgpu:vulkan", "wgpu:gl", *HOST_GPUS],
-    ids=["cpu", "vulkan", "gl", "cuda-on-host", "rocm-on-host"],
-)
+@pytest.fixture(scope="session", params=["cpu", *ADAPTERS, *HOST_GPUS], ids=_name)
 def device(request, open_device):
     return open_device(request.param)
 
 
-@pytest.fixture(scope="session", params=["cpu", "wgpu:vulkan", "wgpu:gl"], ids=["cpu", "vulkan", "gl"])
+@pytest.fixture(scope="session", params=["cpu", *ADAPTERS], ids=_name)
 def named_device(request, open_device):
     """A device that another process can open by its spec."""
     return open_device(request.param)
 
 
-@pytest.fixture(scope="session", params=["wgpu:vulkan", "wgpu:gl"], ids=["vulkan", "gl"])
+@pytest.fixture(scope="session", params=ADAPTERS, ids=_name)
 def webgpu(request, open_device):
     return open_device(request.param)
 
 
-@pytest.fixture(scope="session", params=HOST_GPUS, ids=["cuda-on-host", "rocm-on-host"])
+@pytest.fixture(scope="session", params=HOST_GPUS, ids=_name)
 def host_gpu(request, open_device):
     return open_device(request.param)
 
 
 @pytest.fixture(scope="session")
 def vulkan(open_device):
-    return open_device("wgpu:vulkan")
+    return open_device(ADAPTERS[0])
 
 
 @pytest.fixture(scope="session")

@@ -31,16 +31,17 @@ ALL_D = (
     *(KEPT_D - CELL, KEPT_D - 1, KEPT_D, KEPT_D + 1, 1500, 2000, 4097, 8192, 16384, 32768, 65537, 131072),
 )
 NARROW_D = (1, 2, 3, 6, 7, 32, 33, 129, 762, 768, 769, KEPT_D - 1, KEPT_D, KEPT_D + 1, 16385)
-GL_ELEMENTS = 20_000
-GL_D = 600  # longer rows take seconds to compile
+SLOW_ELEMENTS = 20_000
+SLOW_D = 600  # longer rows take seconds to compile on OpenGL
 HOST_GPU_ELEMENTS = 40_000
 HOST_GPU_LANES = 32  # a row costs at least a warp
 
 
 def small_where_slow(device: Device, rows: int, d: int) -> None:
-    """OpenGL and the host GPU, whose threads are fibers, run small shapes only."""
-    if device.info.api == "gl" and (rows * d > GL_ELEMENTS or d > GL_D):
-        pytest.skip(f"OpenGL runs small shapes only, not {rows}×{d}")
+    """OpenGL, SwiftShader, and the host GPU, whose threads are fibers, run small shapes only."""
+    slow = device.info.api == "gl" or "SwiftShader" in device.info.name
+    if slow and (rows * d > SLOW_ELEMENTS or d > SLOW_D):
+        pytest.skip(f"{device.info.name} on {device.info.api} runs small shapes only, not {rows}×{d}")
     if device.info.backend == "cuda" and rows * max(d, HOST_GPU_LANES) > HOST_GPU_ELEMENTS:
         pytest.skip(f"the host GPU runs small shapes only, not {rows}×{d}")
 

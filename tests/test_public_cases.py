@@ -101,6 +101,8 @@ def test_gradients_are_not_exchanged(device):
 
 def test_arrays_beyond_a_binding(vulkan):
     """onnxruntime PR #25962, tfjs #6507: above 128 MiB a binding failed or gave zeros."""
+    if vulkan._backend.describe()["max_buffer_bytes"] <= vulkan.limits.binding_bytes:
+        pytest.skip(f"no array is longer than a binding on {vulkan.info.name}")
     d = 1024
     rows = vulkan.limits.binding_bytes // (4 * d) + 5
     y = np.full((rows, d), 1 / d, np.float32)

@@ -1,27 +1,33 @@
-from dataclasses import replace
+from itertools import product
 
+import numpy as np
 import pytest
 import wgpu
 from grids import WEBGPU, variants_of, whole
+from variants import ADAPTERS, alphas_of, every_variant, variant_for
 
 from rowgrad_wgpu.contract import KERNELS, STORAGE
 from rowgrad_wgpu.plan import choose_variant
 from rowgrad_wgpu.source import assemble_wgsl, shader_text
 
 KERNEL = pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
-WIDTHS = (1, 2, 3, 7, 8, 17, 64, 768, 769, 1023, 1024, 4096, 4097, 16384, 16385, 131072, 1048575, 1048576)
 
 
-def wgsl_variants(kernel):
-    """Every variant of these widths, on a GPU and on a CPU adapter."""
-    both = (WEBGPU, replace(WEBGPU, software=True))
-    return list(dict.fromkeys(variant for limits in both for variant in variants_of(kernel, WIDTHS, limits)))
+@KERNEL
+def test_every_variant_is_every_one(kernel):
+    random = np.random.default_rng(0)
+    long = np.exp2(random.uniform(8, 22, 300)).astype(int).tolist()
+    many = np.exp2(random.uniform(0, 26, 5)).astype(int).tolist()
+    known = set(every_variant(kernel))
+    for storage, limits, d, rows in product(STORAGE, ADAPTERS, [*range(1, 100), *long], many):
+        for alpha in alphas_of(kernel, storage):
+            assert known.issuperset(variant_for(kernel, storage, alpha, whole(rows, d), limits))
 
 
 @KERNEL
 def test_every_variant_compiles(kernel, vulkan):
     gpu = vulkan._backend._device
-    for variant in wgsl_variants(kernel):
+    for variant in every_variant(kernel):
         gpu.create_shader_module(label=str(variant), code=assemble_wgsl(variant))
 
 
@@ -42,13 +48,13 @@ def test_a_pipeline_of_every_kernel(kernel, storage, webgpu):
 @KERNEL
 def test_line_numbers_are_the_kernels(kernel):
     text = shader_text(f"{kernel.name}.wgsl")
-    for variant in wgsl_variants(kernel):
+    for variant in every_variant(kernel):
         assert assemble_wgsl(variant).startswith(text)
 
 
 @KERNEL
 def test_constants_are_the_variants(kernel):
-    for variant in wgsl_variants(kernel):
+    for variant in every_variant(kernel):
         lines = assemble_wgsl(variant).splitlines()
         assert f"const THREADS = {variant.team * variant.teams}u;" in lines
         assert f"const QUADS = {variant.cells}u;" in lines
