@@ -18,7 +18,7 @@ check: $(STAMP) driver
 test: $(STAMP) driver
 	$(BIN)/python -m pytest -m "not slow"
 
-test-full: $(STAMP) driver
+test-full: $(STAMP) driver build/naga/.fetched
 	$(BIN)/python -m pytest
 
 bench: $(STAMP) driver
@@ -38,6 +38,13 @@ test-swiftshader: export VK_DRIVER_FILES = $(CURDIR)/build/swiftshader/icd.json
 test-swiftshader: export ROWGRAD_EXPECT = wgpu:vulkan
 test-swiftshader: $(STAMP) driver build/swiftshader/icd.json
 	$(BIN)/python -m pytest $(WGSL_TESTS)
+
+# What translates the shaders for Metal and DirectX 12, and a C++ compiler that takes the former for the CPU.
+build/naga/.fetched: $(STAMP)
+	@command -v c++ >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends g++; }
+	$(BIN)/python -m pip install --quiet --editable '.[translate]'
+	PATH="$(CURDIR)/$(BIN):$$PATH" npm install --prefix build/naga --ignore-scripts --no-audit --no-fund naga-wasm@30.1.0
+	@touch $@
 
 build/%/icd.json:
 	@sh tools/other_driver.sh $*

@@ -1,0 +1,1 @@
+// Everything is in metal_stdlib.

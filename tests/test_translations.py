@@ -1,0 +1,110 @@
+"""What runs nowhere here: the shaders as Metal and DirectX 12 get them, as far as that can be compiled and computed."""
+
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+from grids import check_layer_norm, check_softmax, inputs
+from metal_on_cpu import MetalOnCPU
+from translations import DXC, Translations
+from variants import ADAPTERS, every_variant
+
+from rowgrad_wgpu import check
+from rowgrad_wgpu.contract import KERNELS, STORAGE
+from rowgrad_wgpu.device import Device
+
+pytestmark = pytest.mark.slow
+
+KERNEL = pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+WIDE_D = (1020, 1021, 1025, 4100)
+MANY_ROWS = 1000  # fibers are slow
+
+
+@pytest.fixture(scope="module")
+def translations(tmp_path_factory):
+    variants = [variant for kernel in KERNELS.values() for variant in every_variant(kernel)]
+    return Translations(variants, tmp_path_factory.mktemp("translations"))
+
+
+@pytest.fixture(scope="module")
+def dxc():
+    return DXC()
+
+
+def extremes(kernel):
+    """Of each kind the variant that keeps most of its row, and one that keeps none."""
+    found = {}
+    for variant in sorted(every_variant(kernel), key=lambda one: one.quads):
+        found[replace(variant, team=0, teams=0, quads=min(variant.quads, 1))] = variant
+    return list(found.values())
+
+
+@KERNEL
+def test_naga_translates_every_variant(translations, kernel):
+    for variant in every_variant(kernel):
+        threads = f"[[max_total_threads_per_threadgroup({variant.threads})]] kernel void {kernel.name}("
+        assert threads in translations.text(variant, "metal")
+        for model in ("5_1", "6_2"):
+            assert f"[numthreads({variant.threads}, 1, 1)]\nvoid {kernel.name}(" in translations.text(
+                variant, f"{model}.hlsl"
+            )
+
+
+@KERNEL
+def test_dxc_compiles(translations, dxc, kernel):
+    for variant in extremes(kernel):
+        assert dxc.compile(translations.text(variant, "6_2.hlsl"), kernel.name).startswith(b"DXBC")
+
+
+def test_what_dxc_refuses(translations, dxc):
+    variant = extremes(KERNELS["softmax_back"])[0]
+    with pytest.raises(ValueError, match="undeclared identifier"):
+        dxc.compile(
+            translations.text(variant, "6_2.hlsl").replace("float4 products =", "float4 product ="), variant.kernel
+        )
+
+
+@pytest.fixture(params=ADAPTERS, ids=["software", "hardware"])
+def metal_limits(request):
+    """Few workgroups a dimension, so that the grid is folded."""
+    return replace(request.param, binding_bytes=128 << 20, binding_alignment=256, groups_per_dimension=7)
+
+
+@contextmanager
+def metal_device(limits, metal_text, folder):
+    with Device("cpu") as device:
+        device._backend.close()
+        device._backend = MetalOnCPU(limits, metal_text, folder)
+        yield device
+
+
+@pytest.mark.parametrize("storage", STORAGE)
+def test_metal_shaders_compute(translations, metal_limits, storage, tmp_path):
+    with metal_device(metal_limits, lambda one: translations.text(one, "metal"), tmp_path) as device:
+        for case in check.cases(full=False):
+            if case.x.dtype == STORAGE[storage] and len(case.x) < MANY_ROWS:
+                assert all(one.ok for one in check.check_case(device, case)), (case.values, case.x.shape)
+        for d in WIDE_D:
+            given = inputs(5, d, storage)
+            check_softmax(device, given["y"], given["dy"], storage)
+            check_layer_norm(device, given, storage)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "reason"),
+    [
+        ("metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);", "", None),  # the sums come out wrong
+        ("if (thread_ == 0u) {", "if (thread_ == 3u) { return; }\n    if (thread_ == 0u) {", "wait at a barrier"),
+        ("dx[", "dx[1000u + ", "beyond the end"),
+    ],
+)
+def test_a_fault_in_a_metal_shader_is_found(translations, right, wrong, reason, tmp_path):
+    def broken(variant):
+        text = translations.text(variant, "metal")
+        assert right in text
+        return text.replace(right, wrong)
+
+    limits = replace(ADAPTERS[0], binding_bytes=128 << 20)
+    given = inputs(5, 65, "float32")
+    with metal_device(limits, broken, tmp_path) as device, pytest.raises(AssertionError, match=reason):
+        check_softmax(device, given["y"], given["dy"], "float32")
