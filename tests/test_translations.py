@@ -34,8 +34,8 @@ def dxc():
 def extremes(kernel):
     """Of each kind the variant that keeps most of its row, and one that keeps none."""
     found = {}
-    for variant in sorted(every_variant(kernel), key=lambda one: one.quads):
-        found[replace(variant, team=0, teams=0, quads=min(variant.quads, 1))] = variant
+    for variant in sorted(every_variant(kernel), key=lambda one: one.cells):
+        found[replace(variant, team=0, teams=0, cells=min(variant.cells, 1))] = variant
     return list(found.values())
 
 
@@ -67,7 +67,7 @@ def test_what_dxc_refuses(translations, dxc):
 @pytest.fixture(params=ADAPTERS, ids=["software", "hardware"])
 def metal_limits(request):
     """Few workgroups a dimension, so that the grid is folded."""
-    return replace(request.param, binding_bytes=128 << 20, binding_alignment=256, groups_per_dimension=7)
+    return replace(request.param, groups_per_dimension=7)
 
 
 @contextmanager
@@ -104,7 +104,6 @@ def test_a_fault_in_a_metal_shader_is_found(translations, right, wrong, reason, 
         assert right in text
         return text.replace(right, wrong)
 
-    limits = replace(ADAPTERS[0], binding_bytes=128 << 20)
     given = inputs(5, 65, "float32")
-    with metal_device(limits, broken, tmp_path) as device, pytest.raises(AssertionError, match=reason):
+    with metal_device(ADAPTERS[0], broken, tmp_path) as device, pytest.raises(AssertionError, match=reason):
         check_softmax(device, given["y"], given["dy"], "float32")
