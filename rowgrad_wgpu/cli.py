@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import io
 import json
 import os
 import sys
@@ -35,6 +36,7 @@ GRADIENT_NAMES = ("dx", "dalpha", "dbeta")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command; the exit status is 0 if all is well, 1 if a check or a run failed, 2 for a misuse."""
+    _print_what_the_encoding_has()
     options = _parser().parse_args(arguments)
     try:
         status: int = options.run(options)
@@ -48,6 +50,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("rowgrad: interrupted", file=sys.stderr)
         return 130
     return status
+
+
+def _print_what_the_encoding_has() -> None:
+    """A question mark for what the encoding lacks: Windows writes files and pipes in a code page without α."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -65,6 +65,14 @@ def test_check_prints_the_seeds_lines_and_a_table(named_device, capsys):
     assert "every one is within its bound" in told
 
 
+def test_an_encoding_without_greek_letters():
+    """Windows has no α in the code page that it takes for files and pipes."""
+    done = rowgrad("check", "--device", "cpu", PYTHONIOENCODING="ascii")
+    assert done.returncode == 0, done.stderr
+    assert "d?" in done.stdout
+    assert "every one is within its bound" in done.stdout
+
+
 def test_check_as_json(capsys):
     assert cli.main(["check", "--device", "cpu", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
