@@ -78,7 +78,8 @@ def host_gpu(request, open_device):
 
 
 @pytest.fixture(scope="session")
-def vulkan(open_device):
+def adapter(open_device):
+    """The first of the adapters: Vulkan, Metal or DirectX 12."""
     return open_device(ADAPTERS[0])
 
 

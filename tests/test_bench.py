@@ -269,20 +269,20 @@ def test_the_yardstick_on_odd_rows(webgpu):
         assert yardstick.layer_norm_back(resident["x"], resident["dy"], resident["alpha"], 1e-5, dx, *sums) is None
 
 
-def test_the_yardstick_in_windows(vulkan):
+def test_the_yardstick_in_windows(adapter):
     """Bindings of a few rows, a grid of a few workgroups: the same bits as in one piece."""
     rows, d = 299, 48
-    _, resident = arrays(vulkan, rows, d, "bfloat16")
+    _, resident = arrays(adapter, rows, d, "bfloat16")
 
     def results(yardstick):
-        dx, sums = vulkan.empty((rows, d), STORAGE["bfloat16"]), [vulkan.empty(d, np.float32) for _ in range(2)]
+        dx, sums = adapter.empty((rows, d), STORAGE["bfloat16"]), [adapter.empty(d, np.float32) for _ in range(2)]
         yardstick.softmax_back(resident["y"], resident["dy"], dx)()
         softmax = dx.numpy().tobytes()
         yardstick.layer_norm_back(resident["x"], resident["dy"], resident["alpha"], 1e-5, dx, *sums)()
         return [softmax, *(one.numpy().tobytes() for one in (dx, *sums))]
 
-    whole, pieces = yardstick_of(vulkan), yardstick_of(vulkan)
-    pieces._limits = dataclasses.replace(vulkan.limits, binding_bytes=16_000, groups_per_dimension=70)
+    whole, pieces = yardstick_of(adapter), yardstick_of(adapter)
+    pieces._limits = dataclasses.replace(adapter.limits, binding_bytes=16_000, groups_per_dimension=70)
     assert list(pieces._windows(rows, [2 * d, 8])) == [
         range(start, min(start + 68, rows)) for start in range(0, rows, 68)
     ]

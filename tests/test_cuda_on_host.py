@@ -85,11 +85,11 @@ def buffers(device, case):
 
 @pytest.mark.parametrize("storage", STORAGE)
 @pytest.mark.parametrize(("rows", "d"), [(5, 33), (130, 32), (66, 7)])
-def test_the_buffers_are_laid_out_as_webgpus(host_gpu, vulkan, rows, d, storage):
+def test_the_buffers_are_laid_out_as_webgpus(host_gpu, adapter, rows, d, storage):
     """Same shapes, same places: element by element the two may differ by both their bounds."""
     given = inputs(rows, d, storage)
     case = check.random_case(rows, d, STORAGE[storage])
-    ours, theirs = buffers(host_gpu, case), buffers(vulkan, case)
+    ours, theirs = buffers(host_gpu, case), buffers(adapter, case)
     chunks = chunk_count(rows)
     softmax = bounds.softmax_back(case.y, case.dy, storage)
     norm = bounds.layer_norm_back(case.x, case.dy, case.alpha, 1e-5, storage, -(-rows // chunks))

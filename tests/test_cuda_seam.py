@@ -296,8 +296,8 @@ def test_tensors_that_are_refused(gpu):
         gpu._backend._cupy.from_dlpack = hostgpu.cupy.from_tensor
 
 
-def test_tensors_are_refused_by_other_devices(cpu, vulkan):
-    for device in (cpu, vulkan):
+def test_tensors_are_refused_by_other_devices(cpu, adapter):
+    for device in (cpu, adapter):
         with pytest.raises(rg.DTypeError, match="in a GPU's memory"):
             device.asarray(Tensor(np.ones((2, 8), np.float32)))
 

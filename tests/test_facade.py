@@ -45,10 +45,10 @@ def test_the_environment_names_the_default(monkeypatch):
         assert opened.info.spec == "cpu"
 
 
-def test_an_adapter_by_a_part_of_its_name(vulkan):
-    part = vulkan.info.name[:5].upper()
+def test_an_adapter_by_a_part_of_its_name(adapter):
+    part = adapter.info.name[:5].upper()
     with rg.Device(f"wgpu:{part}") as opened:
-        assert opened.info == vulkan.info
+        assert opened.info == adapter.info
 
 
 @pytest.mark.parametrize("spec", ["nonsense", "wgpu:no such adapter", "cpu:1", "cuda", "rocm:3", ""])
@@ -154,11 +154,11 @@ def test_an_exception_in_a_batch_leaves_the_device_usable(device, given):
     assert dx.numpy().tobytes() == rg.softmax_back(given["y"], given["dy"], device=device).tobytes()
 
 
-def test_no_host_synchronisation_with_arrays(vulkan, given, monkeypatch):
-    arrays = {name: vulkan.asarray(one) for name, one in given.items()}
+def test_no_host_synchronisation_with_arrays(adapter, given, monkeypatch):
+    arrays = {name: adapter.asarray(one) for name, one in given.items()}
     rg.layer_norm_back(arrays["x"], arrays["dy"], arrays["alpha"])  # its constants are uploaded once
-    monkeypatch.setattr(vulkan._backend, "wait", lambda *_: pytest.fail("waited"))
-    monkeypatch.setattr(vulkan._backend, "read", lambda *_: pytest.fail("read"))
+    monkeypatch.setattr(adapter._backend, "wait", lambda *_: pytest.fail("waited"))
+    monkeypatch.setattr(adapter._backend, "read", lambda *_: pytest.fail("read"))
     rg.softmax_back(arrays["y"], arrays["dy"])
     rg.layer_norm_back(arrays["x"], arrays["dy"], arrays["alpha"])
 
@@ -399,22 +399,22 @@ def test_a_closed_device(given):
                 call()
 
 
-def test_a_wait_past_its_deadline(vulkan):
+def test_a_wait_past_its_deadline(adapter):
     n = 4000
-    array = vulkan.asarray(np.ones((n, 1024), np.float32))
+    array = adapter.asarray(np.ones((n, 1024), np.float32))
     with pytest.raises(rg.DeviceTimeout, match="in the time given"):
         for _ in range(50):
             rg.softmax_back(array, array)
-            vulkan.synchronize(timeout=0)
-    vulkan.synchronize()
+            adapter.synchronize(timeout=0)
+    adapter.synchronize()
     assert rg.softmax_back(array, array).shape == (n, 1024)
 
 
-def test_an_array_larger_than_a_buffer(vulkan):
+def test_an_array_larger_than_a_buffer(adapter):
     with pytest.raises(rg.OutOfMemory, match="largest buffer"):
-        vulkan.empty(1 << 40, np.float32)
+        adapter.empty(1 << 40, np.float32)
     with pytest.raises(MemoryError):
-        vulkan.empty((1 << 20, 1 << 20), np.float16)
+        adapter.empty((1 << 20, 1 << 20), np.float16)
 
 
 def test_the_default_device_is_opened_once(monkeypatch, given):
@@ -460,7 +460,7 @@ assert rg.softmax_back(a, a).numpy().shape == (2, 4)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
-def test_a_forked_child_is_told_and_the_parent_unharmed(vulkan):
+def test_a_forked_child_is_told_and_the_parent_unharmed(adapter):
     done = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
 

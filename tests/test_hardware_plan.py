@@ -30,9 +30,9 @@ SHAPES = (
 
 
 @pytest.fixture(scope="module")
-def as_hardware(vulkan):
-    with Device("wgpu:vulkan") as device:
-        device._backend.limits = dataclasses.replace(vulkan.limits, software=False)
+def as_hardware(adapter):
+    with Device(adapter.info.spec) as device:
+        device._backend.limits = dataclasses.replace(adapter.limits, software=False)
         yield device
 
 

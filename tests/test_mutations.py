@@ -46,19 +46,19 @@ def caught(device: Device, large: bool) -> bool:
     return any(not result.ok for case in inputs for result in check.check_case(device, case))
 
 
-def test_the_shaders_as_they_are_pass(vulkan):
-    assert not caught(vulkan, large=True)
+def test_the_shaders_as_they_are_pass(adapter):
+    assert not caught(adapter, large=True)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_is_caught(vulkan, fault, monkeypatch):
+def test_a_fault_is_caught(adapter, fault, monkeypatch):
     name, right, wrong = FAULTS[fault]
     text = source.shader_text(name)
     assert right in text
     original = source.shader_text
     monkeypatch.setattr(source, "shader_text", lambda one: text.replace(right, wrong) if one == name else original(one))
     try:
-        with Device("wgpu:vulkan") as broken:
+        with Device(adapter.info.spec) as broken:
             assert caught(broken, large=fault in LARGE)
     except DeviceUnavailable as refusal:
         if "computes wrongly" not in str(refusal):

@@ -29,9 +29,9 @@ def test_leading_axes_are_all_rows(device):
 
 
 @pytest.mark.parametrize(("rows", "d"), [(1025, 32), (1027, 63)])
-def test_many_rows_few_columns_odd_rows(vulkan, rows, d):
+def test_many_rows_few_columns_odd_rows(adapter, rows, d):
     """attorch #18: the last block of rows was lost for d < 64 and odd rows of 1024 and more."""
-    check_layer_norm(vulkan, inputs(rows, d, "float32"), "float32")
+    check_layer_norm(adapter, inputs(rows, d, "float32"), "float32")
 
 
 @pytest.mark.parametrize("d", [3, 17, 768, 1536])
@@ -99,16 +99,16 @@ def test_gradients_are_not_exchanged(device):
     assert got.dbeta.tolist() == [2, 0]
 
 
-def test_arrays_beyond_a_binding(vulkan):
+def test_arrays_beyond_a_binding(adapter):
     """onnxruntime PR #25962, tfjs #6507: above 128 MiB a binding failed or gave zeros."""
-    if vulkan._backend.describe()["max_buffer_bytes"] <= vulkan.limits.binding_bytes:
-        pytest.skip(f"no array is longer than a binding on {vulkan.info.name}")
+    if adapter._backend.describe()["max_buffer_bytes"] <= adapter.limits.binding_bytes:
+        pytest.skip(f"no array is longer than a binding on {adapter.info.name}")
     d = 1024
-    rows = vulkan.limits.binding_bytes // (4 * d) + 5
+    rows = adapter.limits.binding_bytes // (4 * d) + 5
     y = np.full((rows, d), 1 / d, np.float32)
     dy = np.broadcast_to((np.arange(rows) % 7).astype(np.float32)[:, None], (rows, d)).copy()
     dy[:, 0] += d
-    given, gradient = vulkan.asarray(y), vulkan.asarray(dy)
+    given, gradient = adapter.asarray(y), adapter.asarray(dy)
     dx = softmax_back(given, gradient).numpy()
     np.testing.assert_allclose(dx[:, 0], (d - 1) / d, rtol=1e-5)
     np.testing.assert_allclose(dx[:, -1], -1 / d, rtol=1e-3)

@@ -25,16 +25,16 @@ def test_every_variant_is_every_one(kernel):
 
 
 @KERNEL
-def test_every_variant_compiles(kernel, vulkan):
-    gpu = vulkan._backend._device
+def test_every_variant_compiles(kernel, adapter):
+    gpu = adapter._backend._device
     for variant in every_variant(kernel):
         gpu.create_shader_module(label=str(variant), code=assemble_wgsl(variant))
 
 
-def test_what_is_wrong_does_not_compile(vulkan):
+def test_what_is_wrong_does_not_compile(adapter):
     text = assemble_wgsl(choose_variant(KERNELS["softmax_back"], "float32", "float32", whole(1, 8), WEBGPU))
     with pytest.raises(wgpu.GPUValidationError):
-        vulkan._backend._device.create_shader_module(code=text.replace("products", "product", 1))
+        adapter._backend._device.create_shader_module(code=text.replace("products", "product", 1))
 
 
 @KERNEL

@@ -15,9 +15,9 @@ SHAPES = ((300, 5), (301, 4), (64, 33), (1000, 8), (7, 130))
 
 
 @pytest.fixture
-def tiny(monkeypatch):
+def tiny(adapter):
     """A device whose bindings hold four rows or so, and whose loops end after 37 rows of a chunk."""
-    with Device("wgpu:vulkan") as device:
+    with Device(adapter.info.spec) as device:
         yield device
 
 
@@ -34,11 +34,11 @@ def gradients(device: Device, given: dict[str, np.ndarray]) -> list[bytes]:
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("storage", STORAGE)
-def test_windows_do_not_change_a_bit(tiny, vulkan, shape, storage):
+def test_windows_do_not_change_a_bit(tiny, adapter, shape, storage):
     rows, d = shape
     given = inputs(rows, d, storage)
-    whole = gradients(vulkan, given)
-    shrink(tiny, 8 * d + 16 + vulkan.limits.binding_alignment + 16 * d)  # a chunk's sums and four rows of float32
+    whole = gradients(adapter, given)
+    shrink(tiny, 8 * d + 16 + adapter.limits.binding_alignment + 16 * d)  # a chunk's sums and four rows of float32
     cut = plan.plan_launch(
         plan.kernel_named("layer_norm_params"), storage, storage, plan.Extent(rows, d, 2, 0, rows), tiny.limits
     )
@@ -56,11 +56,11 @@ def test_blocks_do_not_change_a_bit(device, shape, storage, monkeypatch):
     assert gradients(device, given) == whole
 
 
-def test_a_chunk_longer_than_the_loops(vulkan, monkeypatch):
+def test_a_chunk_longer_than_the_loops(adapter, monkeypatch):
     given = inputs(1000, 3, "float32")
-    whole = gradients(vulkan, given)
+    whole = gradients(adapter, given)
     monkeypatch.setattr(webgpu, "LOOP_ITERATIONS", 50)
-    with Device("wgpu:vulkan") as device:
+    with Device(adapter.info.spec) as device:
         cut = plan.plan_launch(
             plan.kernel_named("layer_norm_params"),
             "float32",
@@ -72,12 +72,12 @@ def test_a_chunk_longer_than_the_loops(vulkan, monkeypatch):
         assert gradients(device, given) == whole
 
 
-def test_more_chunks_than_a_binding_holds(vulkan):
+def test_more_chunks_than_a_binding_holds(adapter):
     rows, d = 300, 16
     given = inputs(rows, d, "float32")
-    whole = gradients(vulkan, given)
-    with Device("wgpu:vulkan") as device:
-        shrink(device, 8 * d * 2 + 16 + vulkan.limits.binding_alignment + 1)
+    whole = gradients(adapter, given)
+    with Device(adapter.info.spec) as device:
+        shrink(device, 8 * d * 2 + 16 + adapter.limits.binding_alignment + 1)
         sums = plan.plan_launch(
             plan.kernel_named("sum_partials"), "float32", "float32", plan.Extent(rows, d, 5, 0, rows), device.limits
         )
@@ -85,12 +85,12 @@ def test_more_chunks_than_a_binding_holds(vulkan):
         assert gradients(device, given) == whole
 
 
-def test_several_submissions(vulkan, monkeypatch):
+def test_several_submissions(adapter, monkeypatch):
     given = inputs(500, 8, "float32")
-    whole = gradients(vulkan, given)
+    whole = gradients(adapter, given)
     monkeypatch.setattr(webgpu, "DISPATCH_ELEMENTS", 800)
     monkeypatch.setattr(webgpu, "STAGING_BYTES", 4096)
-    with Device("wgpu:vulkan") as device:
+    with Device(adapter.info.spec) as device:
         assert gradients(device, given) == whole
 
 
