@@ -11,7 +11,7 @@ from rowgrad_wgpu.errors import DeviceUnavailable
 # The adapters that the tests run on. Where they are expected, as on CI, one that is missing is a failure, not a skip.
 EXPECTED = os.environ.get("ROWGRAD_EXPECT", "").split()
 PLATFORM = {"darwin": ["wgpu:metal"], "win32": ["wgpu:dx12"]}.get(sys.platform, ["wgpu:vulkan", "wgpu:gl"])
-ADAPTERS = EXPECTED or PLATFORM
+ADAPTERS = [spec for spec in EXPECTED if spec.startswith("wgpu")] or PLATFORM
 
 # The CUDA kernels run on the processor, with the warps of CUDA and those of AMD's gfx9.
 HOST_GPUS = {"host:cuda": 32, "host:rocm": 64}
