@@ -45,7 +45,7 @@ def dispatch(gpu, code, buffers, threads):
     pipeline = gpu.create_compute_pipeline(
         layout="auto", compute={"module": gpu.create_shader_module(code=code), "entry_point": "convert"}
     )
-    entries = [{"binding": index, "resource": {"buffer": buffer}} for index, buffer in enumerate(buffers)]
+    entries = [{"binding": index, "resource": {"buffer": one.native}} for index, one in enumerate(buffers)]
     encoder = gpu.create_command_encoder()
     compute_pass = encoder.begin_compute_pass()
     compute_pass.set_pipeline(pipeline)
