@@ -128,8 +128,8 @@ print(resident_bytes(2000, 200), resident_bytes(20_000, 2000))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="resident memory is read from /proc")
-def test_memory_stays_flat(vulkan):
+def test_memory_stays_flat(adapter):
     """In a process of its own, so that its calls alone are seen."""
-    done = subprocess.run([sys.executable, "-c", CALLS, vulkan.info.spec], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", CALLS, adapter.info.spec], capture_output=True, text=True, check=True)
     warm, after = map(int, done.stdout.split())
     assert after <= 1.05 * warm
