@@ -93,7 +93,7 @@ def softmax_back(y: npt.NDArray[Any], dy: npt.NDArray[Any], storage: str) -> Exp
     roundings = row_roundings(y.shape[-1]) + 1
     with np.errstate(invalid="ignore", over="ignore"):
         terms = (size_y * size_dy).sum(-1, keepdims=True)
-        lost = FLUSH * (y.shape[-1] + size_dy.sum(-1, keepdims=True))
+        lost = FLUSH * (1 + y.shape[-1] + (size_y + size_dy).sum(-1, keepdims=True))
         bound = size_y * ((roundings + 3) * UNIT * terms + 3 * UNIT * size_dy + lost) + FLUSH * (1 + size_dy + terms)
     return _stored(value, bound, storage)
 

@@ -1,11 +1,7 @@
 """Device, Array and the host functions' arguments: what is taken, and what each refusal says."""
 
 import copy
-import os
 import pickle
-import subprocess
-import sys
-import threading
 
 import ml_dtypes
 import numpy as np
@@ -424,45 +420,6 @@ def test_the_default_device_is_opened_once(monkeypatch, given):
     kept = ops._default["auto"]
     rg.softmax_back(given["y"], given["dy"])
     assert ops._default == {"auto": kept}
-
-
-def test_threads_on_one_device(device, given):
-    expected = rg.softmax_back(given["y"], given["dy"], device=device).tobytes()
-    got = []
-
-    def work():
-        got.extend(rg.softmax_back(given["y"], given["dy"], device=device).tobytes() for _ in range(5))
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert got == [expected] * 20
-
-
-FORKED = """
-import os, sys, numpy as np, rowgrad_wgpu as rg
-device = rg.Device("wgpu")
-a = device.asarray(np.ones((2, 4), np.float32))
-child = os.fork()
-if not child:
-    said = []
-    for call in (lambda: rg.softmax_back(a, a), lambda: rg.Device("wgpu")):
-        try:
-            call()
-        except rg.Error as error:
-            said.append("spawn" in str(error))
-    os._exit(0 if said == [True, True] else 1)
-assert os.waitpid(child, 0)[1] == 0
-assert rg.softmax_back(a, a).numpy().shape == (2, 4)
-"""
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
-def test_a_forked_child_is_told_and_the_parent_unharmed(adapter):
-    done = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
 
 
 def test_the_error_tree():

@@ -157,9 +157,15 @@ class CPUBackend:
 
         if len(items) == 1:
             run(items[0])
-        else:
-            for _ in self._pool.map(run, items):
-                pass
+            return
+        futures = []
+        for item in items:
+            try:
+                futures.append(self._pool.submit(run, item))
+            except RuntimeError:  # the interpreter is ending, and so has the pool
+                run(item)
+        for future in futures:
+            future.result()
 
 
 _TWINS: Final = {name: getattr(CPUBackend, name) for name in KERNELS}

@@ -5,6 +5,7 @@ private staging buffers are ever mapped, nothing is destroyed explicitly, nothin
 command buffer is submitted where it is finished.
 """
 
+import gc
 import os
 import tempfile
 import threading
@@ -45,6 +46,9 @@ _APIS: Final = {"Vulkan": "vulkan", "Metal": "metal", "D3D12": "dx12", "OpenGL":
 _KINDS: Final = {"DiscreteGPU": "discrete", "IntegratedGPU": "integrated", "CPU": "software"}
 
 _process: int | None = None
+_known: list[Any] = []
+_looking = threading.Lock()
+"""Held while adapters are looked for or opened."""
 
 
 def survey() -> tuple[list[Candidate], list[Missing]]:
@@ -56,13 +60,42 @@ def survey() -> tuple[list[Candidate], list[Missing]]:
 
 
 def _adapters() -> list[Any]:
+    """This process's adapters, looked for once: OpenGL ends the process where a thread looks while another computes."""
     global _process
     if _process is None:
         _process = os.getpid()
     elif _process != os.getpid():
         raise DeviceUnavailable("wgpu was used before this process was forked and would hang: use 'spawn'")
-    with _quiet_runtime_folder():
-        return [one for one in wgpu.gpu.enumerate_adapters_sync() if one.info["backend_type"] in _APIS]
+    with _looking, _quiet_runtime_folder():
+        if not _known:
+            _look()
+        return list(_known)
+
+
+def _release_nothing() -> None:
+    """In a forked child: the driver's threads are not there, and letting go of what it made waits for them for ever."""
+    for kind in (wgpu.GPUAdapter, wgpu.GPUObjectBase):
+        kind.__del__ = lambda self: None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_release_nothing)
+
+
+def _look() -> None:
+    _known[:] = [one for one in wgpu.gpu.enumerate_adapters_sync() if one.info["backend_type"] in _APIS]
+
+
+def _request_device(adapter: Any) -> Any:
+    """A device of the adapter; of a new one like it where it is spent: Dawn's are good for one device."""
+    wanted = {"label": "rowgrad_wgpu", "required_features": [], "required_limits": {}}
+    with _looking, _quiet_runtime_folder():
+        try:
+            return adapter.request_device_sync(**wanted)
+        except RuntimeError:
+            _look()
+            again = next((one for one in _known if one.info == adapter.info), adapter)
+            return again.request_device_sync(**wanted)
 
 
 @contextmanager
@@ -156,8 +189,8 @@ class WebGPUBackend:
     shares_memory = False
 
     def __init__(self, adapter: Any, software: bool) -> None:
-        with _translated("opening the adapter", DeviceUnavailable), _quiet_runtime_folder():
-            self._device = adapter.request_device_sync(label="rowgrad_wgpu", required_features=[], required_limits={})
+        with _translated("opening the adapter", DeviceUnavailable):
+            self._device = _request_device(adapter)
         self._adapter = adapter
         known = self._device.limits
         self.limits = Limits(
@@ -284,13 +317,17 @@ class WebGPUBackend:
         }
 
     def close(self) -> None:
-        """Drops every reference: explicit destruction could end the process if work were pending."""
+        """Drops every reference: explicit destruction could end the process if work were pending.
+
+        A device and its queue refer to each other, so that its memory and its thread stay until Python collects.
+        """
         self._encoder = self._pass = self._staging = None
         self._pool.clear()
         self._pipelines.clear()
         self._uniforms.clear()
         self._layouts.clear()
         self._device = None
+        gc.collect()
 
     def _create_buffer(self, size: int, usage: int) -> Any:
         try:
@@ -404,8 +441,11 @@ class WebGPUBackend:
 
         waiter = threading.Thread(target=wait, name="rowgrad_wgpu waiter", daemon=True)
         self._staging, kept = None, staging
-        waiter.start()
-        waiter.join(max(0.0, deadline - time.monotonic()))
+        try:
+            waiter.start()
+            waiter.join(max(0.0, deadline - time.monotonic()))
+        except RuntimeError:  # Python 3.12 starts no thread while it ends
+            wait()
         if waiter.is_alive():
             raise DeviceTimeout("the device did not finish in the time given: wait longer or launch less at once")
         if failures:
