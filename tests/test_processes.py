@@ -80,9 +80,9 @@ assert "XDG_RUNTIME_DIR" not in os.environ
 """
 
 
-def test_a_device_per_thread(device):
+def test_a_device_per_thread(named_device):
     """OpenGL's driver ended the process where two threads looked for adapters."""
-    assert watched("-c", DEVICES, device.info.spec) == ["done"] * THREADS
+    assert watched("-c", DEVICES, named_device.info.spec) == ["done"] * THREADS
 
 
 def test_calls_inside_a_running_loop(device, given):
@@ -205,10 +205,10 @@ if __name__ == "__main__":
 """
 
 
-def test_spawned_processes(vulkan, tmp_path):
+def test_spawned_processes(adapter, tmp_path):
     script = tmp_path / "spawned.py"
     script.write_text(SPAWNED)
-    assert watched(str(script), vulkan.info.spec) == ["done"]
+    assert watched(str(script), adapter.info.spec) == ["done"]
 
 
 ENDING = """
@@ -291,8 +291,8 @@ for call in (device.synchronize, array.numpy):
 
 
 @signals
-def test_ctrl_c_in_a_wait(vulkan):
-    assert watched("-c", INTERRUPTED, vulkan.info.spec) == ["interrupted"] * 2
+def test_ctrl_c_in_a_wait(adapter):
+    assert watched("-c", INTERRUPTED, adapter.info.spec) == ["interrupted"] * 2
 
 
 OPENED = """
@@ -327,5 +327,5 @@ def test_opened_and_closed(open_device, spec, count):
 @counts
 @pytest.mark.slow
 @pytest.mark.timeout(3000)
-def test_opened_and_closed_a_thousand_times(device):
-    assert len(watched("-c", OPENED, device.info.spec, "1000")) == 1000
+def test_opened_and_closed_a_thousand_times(named_device):
+    assert len(watched("-c", OPENED, named_device.info.spec, "1000")) == 1000
