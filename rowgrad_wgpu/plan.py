@@ -118,6 +118,7 @@ class Variant:
     - `aligned`: rows begin with a cell; `width`: elements of a cell, which a thread reads at once.
     - `team`: threads that share a row, or columns a workgroup takes; `teams`: how many of them in a workgroup.
     - `cells`: cells of a row a thread keeps, 0 for none; `kept`: of how many operands, 0, 1 or 2.
+    - `full`: those cells are all there are, in every thread of the team: none has to ask whether a cell is the row's.
     - `rows_in_turn`: rows a team takes one after the other because they share a word.
     """
 
@@ -130,6 +131,7 @@ class Variant:
     teams: int
     cells: int
     kept: int
+    full: bool
     rows_in_turn: int
 
     @property
@@ -205,8 +207,10 @@ def choose_variant(
         teams = 1 if limits.software else max(1, min(HARDWARE_GROUP, _most_threads(limits)) // shape.team)
     kept = _kept_operands(shape.elements, limits)
     cells = math.ceil(shape.cells / shape.team) if kept else 0
+    full = shape.aligned and cells * shape.team == shape.cells
     return Variant(
-        kernel.name, storage, alpha, shape.aligned, shape.width, shape.team, teams, cells, kept, shape.rows_in_turn
+        *(kernel.name, storage, alpha, shape.aligned, shape.width),
+        *(shape.team, teams, cells, kept, full, shape.rows_in_turn),
     )
 
 
@@ -215,7 +219,7 @@ def _column_variant(kernel: Kernel, storage: str, alpha: str, extent: Extent, li
     width, aligned = _cell_width(storage, extent.d, limits, aligned)
     turns = chunk_turns(storage, extent, limits) if "columns" in kernel.parts else 1
     team = CHUNK_GROUP // turns if turns > 1 else min(COLUMN_THREADS, _most_threads(limits))
-    return Variant(kernel.name, storage, alpha, aligned, width, team, turns, 0, 0, 1)
+    return Variant(kernel.name, storage, alpha, aligned, width, team, turns, 0, 0, False, 1)
 
 
 def one_pass(storage: str, extent: Extent, limits: Limits) -> bool:

@@ -69,6 +69,7 @@ def _wgsl_constants(variant: Variant) -> list[str]:
         f"const KEPT = {max(variant.cells, 1)}u;",
         f"const KEPT_BESIDE = {variant.cells if variant.kept == 2 else 1}u;",
         f"const BOTH = {str(variant.kept == 2).lower()};",
+        f"const FULL = {str(variant.full).lower()};",
         f"const ALIGNED = {str(variant.aligned).lower()};",
     ]
 

@@ -33,6 +33,10 @@ struct Meta {
 @group(0) @binding(5) var<storage, read_write> stats: array<f32>;
 @group(0) @binding(6) var<uniform> sizes: Meta;
 
+fn alpha_here(row: Row, k: u32, q: u32) -> vec4f {
+  return alpha_quad(column_of(row, q));
+}
+
 // Nothing is gathered on the way.
 fn gather(k: u32, g: vec4f, xhat: vec4f) {
 }

@@ -30,7 +30,7 @@ var<private> dy_kept: array<vec4f, KEPT_BESIDE>;
 // Quads `q` of y and dy, zero outside the row.
 fn y_quad(row: Row, q: u32) -> vec4f {
   var quad = vec4f();
-  if (q < row.cells) {
+  if (readable(row, q)) {
     quad = inside(row, q, widen(y[row.cell + q]));
   }
   return quad;
@@ -38,7 +38,7 @@ fn y_quad(row: Row, q: u32) -> vec4f {
 
 fn dy_quad(row: Row, q: u32) -> vec4f {
   var quad = vec4f();
-  if (q < row.cells) {
+  if (readable(row, q)) {
     quad = inside(row, q, widen(dy[row.cell + q]));
   }
   return quad;

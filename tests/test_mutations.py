@@ -17,7 +17,7 @@ FAULTS = {
     "no mean of u": ("lib/gradient.wgsl", "u - means.x - xhat", "u - xhat"),
     "no mean of u xhat": ("lib/gradient.wgsl", " - xhat * means.y", ""),
     "eps forgotten": ("lib/statistics.wgsl", " + eps[0]", ""),
-    "alpha forgotten": ("lib/gradient.wgsl", " * alpha_quad(column_of(row, q))", ""),
+    "alpha forgotten": ("lib/gradient.wgsl", " * alpha_here(row, k, q)", ""),
     "what the first mean missed": ("lib/statistics.wgsl", "statistics.near) - statistics.rest)", "statistics.near))"),
     "the overflow rule left out": ("lib/statistics.wgsl", "if (square + eps[0] < OVERFLOWING)", "if (true)"),
     "a NaN lost in the clamp": ("lib/statistics.wgsl", "value, is_nan)", "max(value, least), is_nan)"),

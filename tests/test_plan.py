@@ -448,6 +448,7 @@ def test_teams_and_tiers_at_their_thresholds(software, d, team, elements, kept):
         assert (variant.team, variant.cells * variant.width, variant.kept) == (team, elements, kept)
         assert variant.aligned == (d % CELL == 0)
         assert variant.width == CELL
+        assert variant.full == (variant.aligned and variant.cells * team * CELL == d)
         assert variant.teams == (1 if software else max(1, HARDWARE_GROUP // team))
 
 

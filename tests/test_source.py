@@ -61,6 +61,7 @@ def test_constants_are_the_variants(kernel):
         assert f"const KEPT = {variant.cells or 1}u;" in lines
         assert f"const KEPT_BESIDE = {variant.cells if variant.kept == 2 else 1}u;" in lines
         assert f"const BOTH = {'true' if variant.kept == 2 else 'false'};" in lines
+        assert f"const FULL = {'true' if variant.full else 'false'};" in lines
         assert f"const ALIGNED = {'true' if variant.aligned else 'false'};" in lines
 
 

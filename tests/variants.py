@@ -57,9 +57,9 @@ def variant_for(kernel: Kernel, storage: str, alpha: str, extent: Extent, limits
 
 
 def widths(limits: Limits) -> Iterator[int]:
-    """Lengths of rows that come to every team and every number of cells: whole cells, odd, and even but not whole."""
+    """Lengths of rows that come to every team and every number of cells: full, whole cells but not full, odd, and even."""
     for cells in _cells(limits):
-        yield from (CELL * cells, CELL * cells - 3, CELL * cells - 6)
+        yield from (CELL * cells, CELL * cells - CELL, CELL * cells - 3, CELL * cells - 6)
 
 
 def _cells(limits: Limits) -> Iterator[int]:

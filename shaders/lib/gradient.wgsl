@@ -1,25 +1,25 @@
 // gradient: one row of a LayerNorm's dx, and its (mean, r).
 //
 // `gather(k, g, xhat)`, of the kernel, is told every quad of dy and of xhat = (x - mean) * r on the way: the one-pass kernel sums
-// its columns there.
-// Needs: dy; lib/row, lib/team, lib/statistics, lib/alpha, lib/store; QUADS, KEPT, KEPT_BESIDE, BOTH.
+// its columns there. `alpha_here(row, k, q)`, the kernel's too, is quad `q` of alpha, the thread's k-th.
+// Needs: dy; lib/row, lib/team, lib/statistics, lib/store; TEAMS, KEPT_BESIDE, BOTH.
 
 var<private> u_kept: array<vec4f, KEPT_BESIDE>;
 
 // Quad `q` of dy, zero outside the row.
 fn dy_quad(row: Row, q: u32) -> vec4f {
   var quad = vec4f();
-  if (q < row.cells) {
+  if (readable(row, q)) {
     quad = inside(row, q, widen(dy[row.cell + q]));
   }
   return quad;
 }
 
 // Quad `q` of u = dy * alpha, whose dy is at hand.
-fn u_quad(row: Row, q: u32, dy_at_hand: vec4f) -> vec4f {
+fn u_quad(row: Row, k: u32, q: u32, dy_at_hand: vec4f) -> vec4f {
   var quad = vec4f();
-  if (q < row.cells) {
-    quad = inside(row, q, dy_at_hand * alpha_quad(column_of(row, q)));
+  if (readable(row, q)) {
+    quad = inside(row, q, dy_at_hand * alpha_here(row, k, q));
   }
   return quad;
 }
@@ -35,7 +35,7 @@ fn layer_norm_row(row: Row, thread: u32) {
   for (var k = 0u; k < steps; k++) {
     let q = k * TEAM + lane;
     let g = dy_quad(row, q);
-    let u = u_quad(row, q, g);
+    let u = u_quad(row, k, q, g);
     let x_here = x_again(row, k, q);
     let xhat = xhat_quad(statistics, row, q, x_here);
     if (BOTH) {
@@ -44,7 +44,9 @@ fn layer_norm_row(row: Row, thread: u32) {
     }
     u_sum += u;
     ux_sum += u * xhat;
-    gather(k, g, (x_here - mean) * statistics.r);
+    if (TEAMS == 1u || row.cells > 0u) {
+      gather(k, g, (x_here - mean) * statistics.r);
+    }
   }
   let means = team_sum(vec4f(across(u_sum), across(ux_sum), 0.0, 0.0), thread) / f32(sizes.d);
 
@@ -56,7 +58,7 @@ fn layer_norm_row(row: Row, thread: u32) {
       u = u_kept[k];
       xhat = x_kept[k];
     } else {
-      u = u_quad(row, q, dy_quad(row, q));
+      u = u_quad(row, k, q, dy_quad(row, q));
       xhat = xhat_quad(statistics, row, q, x_again(row, k, q));
     }
     if (q < row.cells) {

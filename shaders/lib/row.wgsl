@@ -3,7 +3,7 @@
 // A cell is four neighbouring elements that are read at once (lib/storage). A row whose d is a multiple of four begins
 // with a cell (ALIGNED); another one begins `shift` elements into its first cell and shares its outer cells with its
 // neighbours. Either way quad q of a row is the cell `row.cell + q`, and what it holds of other rows counts as zero.
-// Needs: sizes.d, sizes.row_count, sizes.origin; TEAM, TEAMS, ROWS_IN_TURN, QUADS, ALIGNED.
+// Needs: sizes.d, sizes.row_count, sizes.origin; TEAM, TEAMS, ROWS_IN_TURN, QUADS, FULL, ALIGNED.
 
 struct Row {
   index: u32,   // in the window
@@ -45,8 +45,16 @@ fn column_of(row: Row, q: u32) -> u32 {
   return 4u * q - row.shift;
 }
 
+// Whether quad `q` may be read: where the row is FULL each thread has one, if only of another row.
+fn readable(row: Row, q: u32) -> bool {
+  return FULL || q < row.cells;
+}
+
 // `quad` with zeros for what lies outside the row.
 fn inside(row: Row, q: u32, quad: vec4f) -> vec4f {
+  if (FULL) {
+    return quad;
+  }
   if (ALIGNED) {
     return select(vec4f(), quad, q < row.cells);
   }

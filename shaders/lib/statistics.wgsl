@@ -21,7 +21,7 @@ var<private> x_kept: array<vec4f, KEPT>;
 // Quad `q` of x, zero outside the row.
 fn x_quad(row: Row, q: u32) -> vec4f {
   var quad = vec4f();
-  if (q < row.cells) {
+  if (readable(row, q)) {
     quad = inside(row, q, widen(x[row.cell + q]));
   }
   return quad;
