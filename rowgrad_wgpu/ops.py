@@ -401,7 +401,8 @@ class _LayerNorm:
         alpha_type = storage_name(alpha.dtype)
         if dx is not None:
             buffers = {"x": x, "dy": dy, "alpha": alpha, "eps": self.eps, "dx": dx, "stats": stats}
-            if partial is not None and one_pass(self.storage, extent, self.device.limits):
+            aligned = all(array._aligned for array in buffers.values())
+            if partial is not None and one_pass(self.storage, extent, self.device.limits, aligned):
                 self._run("layer_norm_grads", buffers | {"partial": partial}, extent, alpha_type)
                 return
             self._run("layer_norm_back", buffers, extent, alpha_type)

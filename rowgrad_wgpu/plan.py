@@ -43,8 +43,14 @@ HARDWARE_KEPT: Final = 64
 HARDWARE_KEPT_OF_ONE: Final = 128
 """Elements a thread keeps of one operand, where it reads the other again, at most."""
 
+HARDWARE_CELLS: Final = 32
+"""Cells a thread keeps on a GPU, at most: each has a condition of its own, and AMD's compiler spills more of them."""
+
 SUMMED_ELEMENTS: Final = {True: 128, False: 32}
 """Columns whose dα and dβ a thread keeps beside a row in the one-pass kernel, on CPU adapters and on GPUs, at most."""
+
+SUMMED_CELLS: Final = 16
+"""Cells of a row by pointers in the one-pass kernel, at most: AMD's compiler keeps an address for each."""
 
 LOOPS_PER_ROW: Final = 4
 """Times a thread goes round its row at most: the mean, the variance, the two sums, the write."""
@@ -183,7 +189,7 @@ def plan_launch(kernel: Kernel, storage: str, alpha: str, extent: Extent, limits
 
     **Raises:** `ShapeError` if a row is longer than the device can take.
     """
-    if "sums" in kernel.parts and not one_pass(storage, extent, limits):
+    if "sums" in kernel.parts and not one_pass(storage, extent, limits, aligned):
         raise ShapeError(
             f"[{kernel.name}] expected rows of a multiple of {CELL} elements that a thread can keep beside its sums,"
             f" got {extent.rows:,} × {extent.d:,}: use layer_norm_back and layer_norm_params"
@@ -205,8 +211,8 @@ def choose_variant(
         teams = chunk_turns(storage, extent, limits)
     else:
         teams = 1 if limits.software else max(1, min(HARDWARE_GROUP, _most_threads(limits)) // shape.team)
-    kept = _kept_operands(shape.elements, limits)
-    cells = math.ceil(shape.cells / shape.team) if kept else 0
+    kept = _kept_operands(shape, limits)
+    cells = shape.thread_cells if kept else 0
     full = shape.aligned and cells * shape.team == shape.cells
     return Variant(
         *(kernel.name, storage, alpha, shape.aligned, shape.width),
@@ -222,14 +228,16 @@ def _column_variant(kernel: Kernel, storage: str, alpha: str, extent: Extent, li
     return Variant(kernel.name, storage, alpha, aligned, width, team, turns, 0, 0, False, 1)
 
 
-def one_pass(storage: str, extent: Extent, limits: Limits) -> bool:
+def one_pass(storage: str, extent: Extent, limits: Limits, aligned: bool = True) -> bool:
     """Whether `layer_norm_grads` may give all of a LayerNorm's gradients at once.
 
     Its rows are whole cells or addressed by pointers, not so long that a thread would spill its columns' sums, and a
     chunk of them not so many that a thread's loops would have to be cut.
     """
-    shape = _row_shape(storage, extent.d, limits, True)
-    if not (shape.aligned or limits.pointers) or shape.elements > SUMMED_ELEMENTS[limits.software]:
+    shape = _row_shape(storage, extent.d, limits, aligned)
+    if shape.elements > SUMMED_ELEMENTS[limits.software]:
+        return False
+    if not shape.aligned and (not limits.pointers or shape.thread_cells > SUMMED_CELLS):
         return False
     return extent.per * _iterations(shape.cells, shape.team, 1) <= limits.loop_iterations
 
@@ -256,9 +264,14 @@ class _RowShape:
     rows_in_turn: int
 
     @property
+    def thread_cells(self) -> int:
+        """Cells of a row that a thread takes."""
+        return math.ceil(self.cells / self.team)
+
+    @property
     def elements(self) -> int:
         """Elements of a row that a thread takes."""
-        return math.ceil(self.cells / self.team) * self.width
+        return self.thread_cells * self.width
 
 
 def _row_shape(storage: str, d: int, limits: Limits, aligned: bool) -> _RowShape:
@@ -283,11 +296,13 @@ def most_cells(d: int, width: int = CELL) -> int:
     return d // width if d % width == 0 else (width - 1 + d + width - 1) // width
 
 
-def _kept_operands(elements: int, limits: Limits) -> int:
+def _kept_operands(shape: _RowShape, limits: Limits) -> int:
     """Operands of a row that stay in a thread's registers, by its elements of each."""
-    if elements <= (SOFTWARE_KEPT if limits.software else HARDWARE_KEPT):
-        return 2
-    return 1 if elements <= HARDWARE_KEPT_OF_ONE and not limits.software else 0
+    if limits.software:
+        return 2 if shape.elements <= SOFTWARE_KEPT else 0
+    if shape.elements > HARDWARE_KEPT_OF_ONE or shape.thread_cells > HARDWARE_CELLS:
+        return 0
+    return 2 if shape.elements <= HARDWARE_KEPT else 1
 
 
 def _team(cells: int, width: int, rows_in_turn: int, limits: Limits) -> int:

@@ -69,7 +69,7 @@ def variants_of(kernel: Kernel, widths: tuple[int, ...], limits: Limits, aligned
     """Every variant that these widths come to, in a fixed order."""
     found: dict[Variant, None] = {}
     for storage, d in product(STORAGE, widths):
-        if "sums" in kernel.parts and not one_pass(storage, whole(64, d), limits):
+        if "sums" in kernel.parts and not one_pass(storage, whole(64, d), limits, aligned):
             continue
         alphas = {storage, "float32"} if any(buffer.element == "A" for buffer in kernel.buffers) else {storage}
         for alpha in sorted(alphas):

@@ -13,6 +13,7 @@ from rowgrad_wgpu.plan import (
     CHUNK_GROUP,
     DISPATCH_ELEMENTS,
     EASY_ELEMENTS,
+    HARDWARE_CELLS,
     HARDWARE_GROUP,
     HARDWARE_KEPT,
     HARDWARE_KEPT_OF_ONE,
@@ -20,6 +21,7 @@ from rowgrad_wgpu.plan import (
     LOOP_ITERATIONS,
     SOFTWARE_KEPT,
     SOFTWARE_TEAM,
+    SUMMED_CELLS,
     SUMMED_ELEMENTS,
     UNLIMITED,
     WIDEST_TEAM,
@@ -417,6 +419,7 @@ SOFTWARE_D = SOFTWARE_TEAM * SOFTWARE_KEPT  # the longest rows of which both ope
 HARDWARE_D = WIDEST_TEAM * HARDWARE_KEPT
 HARDWARE_D_OF_ONE = WIDEST_TEAM * HARDWARE_KEPT_OF_ONE
 EASY_D = HARDWARE_TEAM * EASY_ELEMENTS
+SINGLES_D = WIDEST_TEAM * HARDWARE_CELLS  # the longest row of single elements that is kept
 
 
 @pytest.mark.parametrize(
@@ -463,7 +466,10 @@ def test_teams_and_tiers_at_their_thresholds(software, d, team, elements, kept):
         ("float16", EASY_D, True, 8, HARDWARE_TEAM, EASY_ELEMENTS // 8, 2),
         ("float16", EASY_D + 8, True, 8, 2 * HARDWARE_TEAM, EASY_ELEMENTS // 16 + 1, 2),
         ("float16", HARDWARE_D, True, 8, WIDEST_TEAM, HARDWARE_KEPT // 8, 2),
-        ("float16", HARDWARE_D + 1, True, 1, WIDEST_TEAM, HARDWARE_KEPT + 1, 1),
+        ("float32", SINGLES_D - 1, True, 1, WIDEST_TEAM, HARDWARE_CELLS, 2),
+        ("float32", SINGLES_D, False, 1, WIDEST_TEAM, HARDWARE_CELLS, 2),
+        ("float32", SINGLES_D + 1, True, 1, WIDEST_TEAM, 0, 0),
+        ("float16", HARDWARE_D + 8, True, 8, WIDEST_TEAM, HARDWARE_KEPT // 8 + 1, 1),
         ("float16", HARDWARE_D_OF_ONE, True, 8, WIDEST_TEAM, HARDWARE_KEPT_OF_ONE // 8, 1),
         ("float16", HARDWARE_D_OF_ONE + 8, True, 8, WIDEST_TEAM, 0, 0),
     ],
@@ -481,7 +487,7 @@ def test_cells_of_pointers_are_sixteen_bytes_or_one_element(storage, d, aligned,
     [
         (replace(WEBGPU, software=True), SOFTWARE_TEAM * SUMMED_ELEMENTS[True], True),
         (WEBGPU, WIDEST_TEAM * SUMMED_ELEMENTS[False], True),
-        (UNLIMITED, WIDEST_TEAM * SUMMED_ELEMENTS[False], False),
+        (UNLIMITED, WIDEST_TEAM * SUMMED_ELEMENTS[False], True),
     ],
     ids=["software", "hardware", "pointers"],
 )
@@ -492,6 +498,16 @@ def test_one_pass_at_its_thresholds(limits, d, whole_cells):
     assert choose_variant(GRADS, "float32", "float32", whole(64, d), limits).kept == 2
     with pytest.raises(ShapeError, match="use layer_norm_back and layer_norm_params"):
         plan_launch(GRADS, "float32", "float32", whole(64, d + 4), limits)
+
+
+def test_one_pass_over_single_elements_ends_earlier():
+    longest = HARDWARE_TEAM * SUMMED_CELLS
+    assert one_pass("float32", whole(64, longest - 1), UNLIMITED)
+    assert not one_pass("float32", whole(64, longest + 1), UNLIMITED)
+    assert one_pass("float32", whole(64, longest), UNLIMITED, aligned=False)
+    assert not one_pass("float32", whole(64, longest + 4), UNLIMITED, aligned=False)
+    with pytest.raises(ShapeError, match="use layer_norm_back and layer_norm_params"):
+        plan_launch(GRADS, "float32", "float32", whole(64, longest + 4), UNLIMITED, aligned=False)
 
 
 def test_one_pass_ends_where_a_chunks_loops_would_be_cut():

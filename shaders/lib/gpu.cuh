@@ -30,7 +30,8 @@
 #define SHARED(type, name, length) __shared__ type name[length]
 #endif
 
-#define KERNEL extern "C" __global__ void __launch_bounds__(THREADS)
+// The 1 has nvcc give a thread all the registers it wants: else it spills a word or two for the sake of more warps.
+#define KERNEL extern "C" __global__ void __launch_bounds__(THREADS, 1)
 
 typedef unsigned short Bits16;
 typedef unsigned int Bits32;

@@ -4,7 +4,7 @@
 #define ROWGRAD_HOST 1
 #define __global__
 #define __device__
-#define __launch_bounds__(threads)
+#define __launch_bounds__(...)
 
 struct Index {
   unsigned x, y, z;
