@@ -6,19 +6,22 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 # On Linux a software adapter can always be had, so a missing one is a failure there, not a skip.
-ifeq ($(shell uname -s),Linux)
+# The compilers of GPUs can be had on x86-64 there.
+ifeq ($(shell uname -sm),Linux x86_64)
+export ROWGRAD_EXPECT ?= wgpu:vulkan wgpu:gl cupy nvrtc clang-19
+else ifeq ($(shell uname -s),Linux)
 export ROWGRAD_EXPECT ?= wgpu:vulkan wgpu:gl
 endif
 
-.PHONY: check test test-full test-tint test-swiftshader bench lint driver clean
+.PHONY: check test test-full test-tint test-swiftshader bench lint driver compiler clean
 
 check: $(STAMP) driver
 	$(BIN)/rowgrad check
 
-test: $(STAMP) driver
+test: $(STAMP) driver compiler
 	$(BIN)/python -m pytest -m "not slow"
 
-test-full: $(STAMP) driver build/naga/.fetched
+test-full: $(STAMP) driver compiler build/naga/.fetched
 	$(BIN)/python -m pytest
 
 bench: $(STAMP) driver
@@ -57,6 +60,9 @@ lint: $(STAMP)
 
 driver:
 	@sh tools/vulkan_driver.sh
+
+compiler: $(STAMP)
+	@sh tools/amd_compiler.sh $(BIN)/python
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV) || { echo "install Python's venv first: apt-get install python3-venv"; exit 1; }
