@@ -5,6 +5,7 @@ end's own.
 """
 
 import ctypes
+import time
 import types
 from typing import ClassVar
 
@@ -117,10 +118,15 @@ class Stream:
 
 
 class Event:
-    def __init__(self, disable_timing):
+    """A moment of the host's clock; launches are done when they return."""
+
+    def __init__(self, disable_timing=False):
         self.done = True
 
     def record(self):
+        self.seconds = time.perf_counter()
+
+    def synchronize(self):
         """Nothing is under way."""
 
 
@@ -178,6 +184,7 @@ def module(warp=32, flavour="plain", order=0, gpus=1):
         Device=Device,
         Event=Event,
         get_current_stream=Stream,
+        get_elapsed_time=lambda start, stop: (stop.seconds - start.seconds) * 1e3,
         nvrtc=types.SimpleNamespace(getVersion=lambda: (0, 0)),
     )
     return types.SimpleNamespace(
@@ -191,4 +198,5 @@ def module(warp=32, flavour="plain", order=0, gpus=1):
         from_dlpack=from_tensor,
         asarray=from_tensor,
         RawModule=lambda code: RawModule(code, warp, flavour, order),
+        get_default_memory_pool=lambda: types.SimpleNamespace(free_all_blocks=lambda: None),
     )
