@@ -56,7 +56,11 @@ def _name(spec):
     return NAMES.get(spec, spec.removeprefix("wgpu:"))
 
 
-@pytest.fixture(scope="session", params=["cpu", *ADAPTERS, *HOST_GPUS], ids=_name)
+# Warps of 64 run everything in the long suite; in the short one they have test_cuda_on_host, whose tests reach every team.
+EVERY_DEVICE = ["cpu", *ADAPTERS, "host:cuda", pytest.param("host:rocm", marks=pytest.mark.slow)]
+
+
+@pytest.fixture(scope="session", params=EVERY_DEVICE, ids=_name)
 def device(request, open_device):
     return open_device(request.param)
 

@@ -107,7 +107,7 @@ array = device.asarray(y)
 expected = rg.softmax_back(array, array).numpy().tobytes()
 
 def child():
-    global device, array
+    global device, array, kept
     calls = {
         "launch": lambda: rg.softmax_back(array, array),
         "host arrays": lambda: rg.softmax_back(y, y, device=device),
@@ -127,7 +127,7 @@ def child():
             assert "spawn" in str(error), error
     array.free()
     device.close()
-    calls = device = array = None
+    calls = device = array = kept = None
     gc.collect()  # what the driver made has to be left alone
     assert rg.softmax_back(y, y, device="cpu").tobytes() == expected
     print("child done")
@@ -144,9 +144,13 @@ def fork(work=child):
 print("after use")
 fork()
 
-print("in a batch")
+print("with work pending, in a batch")
+large = device.asarray(np.ones((300 if "gl" in spec else 4000, 1024), np.float32))
+rg.softmax_back(large, large).numpy()
+kept = [rg.softmax_back(large, large) for _ in range(2)]
+large = None
 with device.batch():
-    kept = [rg.softmax_back(array, array) for _ in range(4)]
+    kept += [rg.softmax_back(array, array) for _ in range(2)]
     fork()
 
 print("leaving a batch in the child")

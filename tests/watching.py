@@ -1,6 +1,9 @@
 """Child processes under watch: what they say has to come in time, and they have to end well."""
 
+import contextlib
+import os
 import queue
+import signal
 import subprocess
 import sys
 import tempfile
@@ -9,6 +12,15 @@ import threading
 import pytest
 
 QUIET_SECONDS = 100.0
+
+
+def end(child: "subprocess.Popen[str]") -> None:
+    """Ends it and the children of its own, which hold its standard output."""
+    if os.name == "nt":
+        child.kill()
+    else:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
 
 
 def watched(*arguments: str, quiet: float = QUIET_SECONDS) -> list[str]:
@@ -21,7 +33,9 @@ def watched(*arguments: str, quiet: float = QUIET_SECONDS) -> list[str]:
     said: queue.SimpleQueue[str | None] = queue.SimpleQueue()
     with tempfile.TemporaryFile("w+") as errors:
         command = [sys.executable, "-u", "-X", "faulthandler", "-W", "error", *arguments]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as child:
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True
+        ) as child:
 
             def listen() -> None:
                 for line in child.stdout or ():
@@ -37,7 +51,7 @@ def watched(*arguments: str, quiet: float = QUIET_SECONDS) -> list[str]:
             except (queue.Empty, subprocess.TimeoutExpired):
                 pytest.fail(f"it said nothing for {quiet} s after: {lines[-3:]}")
             finally:
-                child.kill()
+                end(child)
                 listener.join()
         errors.seek(0)
         assert status == 0, f"it ended with {status} after {lines[-3:]}:\n{errors.read()[-4000:]}"
