@@ -215,8 +215,17 @@ def choose_variant(
     cells = shape.thread_cells if kept else 0
     full = shape.aligned and cells * shape.team == shape.cells
     return Variant(
-        *(kernel.name, storage, alpha, shape.aligned, shape.width),
-        *(shape.team, teams, cells, kept, full, shape.rows_in_turn),
+        kernel=kernel.name,
+        storage=storage,
+        alpha=alpha,
+        aligned=shape.aligned,
+        width=shape.width,
+        team=shape.team,
+        teams=teams,
+        cells=cells,
+        kept=kept,
+        full=full,
+        rows_in_turn=shape.rows_in_turn,
     )
 
 

@@ -56,7 +56,7 @@ def _name(spec):
     return NAMES.get(spec, spec.removeprefix("wgpu:"))
 
 
-# Warps of 64 run everything in the long suite; in the short one they have test_cuda_on_host, whose tests reach every team.
+# Warps of 64 run everything in the long suite; in the short one test_cuda_on_host, which reaches every team.
 EVERY_DEVICE = ["cpu", *ADAPTERS, "host:cuda", pytest.param("host:rocm", marks=pytest.mark.slow)]
 
 

@@ -57,7 +57,7 @@ def variant_for(kernel: Kernel, storage: str, alpha: str, extent: Extent, limits
 
 
 def widths(limits: Limits) -> Iterator[int]:
-    """Lengths of rows that come to every team and every number of cells: full, whole cells but not full, odd, and even."""
+    """Lengths of rows that come to every team and every number of cells: full, whole but not full, odd, even."""
     for cells in _cells(limits):
         yield from (CELL * cells, CELL * cells - CELL, CELL * cells - 3, CELL * cells - 6)
 
