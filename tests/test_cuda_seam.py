@@ -204,6 +204,11 @@ def test_a_rocm_wheel_without_rocm_is_named():
     assert "built for rocm" in missing["cuda"]
 
 
+def test_a_broken_cupy_is_not_taken_for_rocms():
+    missing = {one.spec: one.reason for one in cuda._without_cupy(ImportError("DLL load failed: procedure not found"))}
+    assert "CuPy does not load (DLL load failed: procedure not found)" in missing["cuda"]
+
+
 @pytest.fixture
 def real_cupy():
     if importlib.util.find_spec("cupy") is None:

@@ -51,7 +51,7 @@ def survey() -> tuple[list[Candidate], list[Missing]]:
 
 
 def _without_cupy(error: ImportError) -> list[Missing]:
-    if "hip" in str(error) or "roc" in str(error):
+    if any(library in str(error) for library in ("libamdhip", "libhip", "libroc")):
         return [
             Missing("cuda", f"the CuPy that is installed is built for rocm: {INSTALL}"),
             Missing("rocm", f"CuPy needs a ROCm installation ({error}): install ROCm 7 and set ROCM_HOME"),
