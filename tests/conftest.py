@@ -65,7 +65,10 @@ def device(request, open_device):
     return open_device(request.param)
 
 
-@pytest.fixture(scope="session", params=["cpu", *ADAPTERS], ids=_name)
+NAMED = ["cpu", ADAPTERS[0], *(pytest.param(spec, marks=pytest.mark.slow) for spec in ADAPTERS[1:])]
+
+
+@pytest.fixture(scope="session", params=NAMED, ids=_name)
 def named_device(request, open_device):
     """A device that another process can open by its spec."""
     return open_device(request.param)

@@ -33,21 +33,21 @@ def runtime(flavour: str = "plain") -> Path:
 
 
 def kernel(text: str, warp: int, flavour: str = "plain") -> Path:
-    """The library of one kernel's text."""
+    """The library of one kernel's text, linked to its runtime: a process may hold the runtimes of several flavours."""
     flags = (*FLAVOURS[flavour], f"-DWARP={warp}", *(TRACE if flavour == "trace" else ()))
-    return _built((HERE / "prologue.h").read_text() + text, flags)
+    return _built((HERE / "prologue.h").read_text() + text, flags, (str(runtime(flavour)),))
 
 
-def _built(text: str, flags: tuple[str, ...]) -> Path:
+def _built(text: str, flags: tuple[str, ...], libraries: tuple[str, ...] = ()) -> Path:
     compiler = shutil.which("g++")
     if compiler is None:
         raise RuntimeError("g++ is missing, which runs the CUDA kernels here: apt-get install g++")
-    name = hashlib.sha256(repr((text, flags, COMMON)).encode()).hexdigest()[:24]
+    name = hashlib.sha256(repr((text, flags, libraries, COMMON)).encode()).hexdigest()[:24]
     library = BUILD / f"{name}.so"
     if not library.exists():
         BUILD.mkdir(parents=True, exist_ok=True)
         made = library.with_suffix(f".{os.getpid()}")
-        command = [compiler, *COMMON, *flags, "-x", "c++", "-", "-o", str(made)]
+        command = [compiler, *COMMON, *flags, "-x", "c++", "-", "-x", "none", *libraries, "-o", str(made)]
         result = subprocess.run(command, input=text, text=True, capture_output=True)
         if result.returncode:
             raise RuntimeError(f"g++ refused a kernel: {result.stderr}")

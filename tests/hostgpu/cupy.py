@@ -134,7 +134,7 @@ class RawModule:
     """Kernels of one text, built when the first of them is asked for."""
 
     def __init__(self, code, warp, flavour, order):
-        self.runtime = ctypes.PyDLL(str(compiler.runtime(flavour)), mode=ctypes.RTLD_GLOBAL)  # one thread at a time
+        self.runtime = ctypes.PyDLL(str(compiler.runtime(flavour)))  # one thread at a time
         self.library = ctypes.CDLL(str(compiler.kernel(code, warp, flavour)))
         self.warp, self.order = warp, order
 
