@@ -147,8 +147,8 @@ def folder() -> tempfile.TemporaryDirectory[str]:
 
 def precompiled_header(architecture: str) -> Path:
     """hipRTC's header as clang reads it faster: most of a kernel's time goes into it."""
-    header = Path(folder().name) / f"{architecture}.pch"
-    with LOCK:
+    with LOCK:  # two threads that ask first would make two folders, and the one that is not kept goes at once
+        header = Path(folder().name) / f"{architecture}.pch"
         if not header.exists():
             options = (*HIP_OPTIONS, f"--offload-arch={architecture}", "-Xclang", "-emit-pch")
             run(["clang++-19", *options, "-o", str(header), str(HIPRTC_HEADER)])
