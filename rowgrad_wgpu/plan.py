@@ -50,7 +50,7 @@ SUMMED_ELEMENTS: Final = {True: 128, False: 32}
 """Columns whose dα and dβ a thread keeps beside a row in the one-pass kernel, on CPU adapters and on GPUs, at most."""
 
 SUMMED_CELLS: Final = 16
-"""Cells of a row by pointers in the one-pass kernel, at most: AMD's compiler keeps an address for each."""
+"""Cells of a row a thread keeps beside those on a GPU, at most: AMD's compiler keeps an address for each."""
 
 LOOPS_PER_ROW: Final = 4
 """Times a thread goes round its row at most: the mean, the variance, the two sums, the write."""
@@ -244,9 +244,9 @@ def one_pass(storage: str, extent: Extent, limits: Limits, aligned: bool = True)
     chunk of them not so many that a thread's loops would have to be cut.
     """
     shape = _row_shape(storage, extent.d, limits, aligned)
-    if shape.elements > SUMMED_ELEMENTS[limits.software]:
+    if not (shape.aligned or limits.pointers) or shape.elements > SUMMED_ELEMENTS[limits.software]:
         return False
-    if not shape.aligned and (not limits.pointers or shape.thread_cells > SUMMED_CELLS):
+    if shape.thread_cells > SUMMED_CELLS and not limits.software:
         return False
     return extent.per * _iterations(shape.cells, shape.team, 1) <= limits.loop_iterations
 
