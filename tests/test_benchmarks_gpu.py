@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from rowgrad_wgpu import check
+from rowgrad_wgpu import check, reference
 from rowgrad_wgpu.contract import STORAGE
 from rowgrad_wgpu.device import Device
 
@@ -104,17 +104,46 @@ def measured(gpu, deadline, **contenders):
 
 def test_a_contender_that_is_wrong_or_fails_is_a_row(gpu):
     later = time.monotonic() + 100
-    rows = measured(gpu, later, cuda=Contender(gpu), other=Contender(gpu, factor=1.05), PyTorch=Failing(gpu))
+    rows = measured(gpu, later, cuda=Contender(gpu), other=Contender(gpu, factor=1.2), PyTorch=Failing(gpu))
     assert rows["cuda"].rounds_ms == [1.0, 1.0, 1.0]
-    assert rows["other"].reason.startswith("its gradient is another one: a gap of")
+    assert rows["cuda"].gap < 0.01
+    assert rows["other"].reason == "its gradient is another one: a gap of 2.0e-01"
     assert rows["PyTorch"].reason == "ValueError: a kernel that does not compile"
     assert rows["other"].ms is rows["PyTorch"].ms is None
+
+
+def test_a_nan_in_any_output_is_found(gpu):
+    case = gpu.Case("layer_norm_back", "float32", 4, 8)
+    given = gpu.operands(case)
+    outputs = [one.copy() for one in given.expected]
+    contender = SimpleNamespace(
+        layer_norm_back=lambda *arrays: lambda: outputs, host=np.asarray, ms=lambda *_: (1.0, False)
+    )
+    assert gpu.prepared(contender, case, given, 1)[2] == 0
+    outputs[1][3] = np.nan
+    with pytest.raises(gpu.Absent, match="a gap of nan"):
+        gpu.prepared(contender, case, given, 1)
 
 
 def test_when_the_time_is_over_the_rest_is_left_out(gpu):
     assert measured(gpu, time.monotonic() - 1, cuda=Contender(gpu))["cuda"].reason == "no time was left"
     left_out = gpu.held_to_float64(Device("cpu"), 1e9, time.monotonic() - 1)
     assert (left_out["results"], left_out["cases_left_out"]) == (0, len(list(check.cases(full=False))))
+
+
+@pytest.mark.parametrize("kernel", ["softmax_back", "layer_norm_back"])
+def test_repeated_rows_have_the_gradients_of_the_whole(gpu, kernel):
+    case = gpu.Case(kernel, "float16", 3 * gpu.REPEATED_ROWS, 8)
+    found = gpu.operands(case)
+    first, dy, *alpha = found.given
+    assert first.shape == dy.shape == (case.rows, case.d)
+    if kernel == "softmax_back":
+        wanted = [reference.softmax_back(first, dy)]
+    else:
+        truth = reference.layer_norm_back(first, dy, *alpha, 1e-5)
+        wanted = [truth.dx, (dy * truth.xhat).sum(0), dy.sum(0, dtype=np.float64)]
+    for got, whole in zip(found.expected, wanted, strict=True):
+        np.testing.assert_allclose(got, whole[: len(got)], rtol=1e-9)
 
 
 def test_the_operands_of_a_round_exceed_the_cache(gpu):
@@ -163,7 +192,7 @@ def test_a_wrong_result_is_the_exit_status(gpu, monkeypatch):
     right = check.softmax_back
     monkeypatch.setattr(check, "softmax_back", lambda *given, **more: right(*given, **more) * np.float32(1.01))
     checks = {"cuda": gpu.held_to_float64(Device("cpu"), 500, time.monotonic() + 100)}
-    assert checks["cuda"]["wrong"]
+    assert json.loads(json.dumps(checks))["cuda"]["wrong"]
     assert not gpu.sound({"checks": checks, "tensors_in_place": {}})
     monkeypatch.undo()
     checks = {"cuda": gpu.held_to_float64(Device("cpu"), 500, time.monotonic() + 100)}
