@@ -1,4 +1,7 @@
-"""The shaders as wgpu hands them to Apple's and Microsoft's compilers: naga's translations, and Microsoft's DXC."""
+"""The shaders as Apple's and Microsoft's compilers get them: naga's translations, and Microsoft's DXC.
+
+Where wgpu puts the numbers of its bindings and the count of workgroups, these texts have placeholders.
+"""
 
 import ctypes
 import importlib.util
