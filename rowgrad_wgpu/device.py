@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import product
 from types import TracebackType
 from typing import Any, Final, NoReturn, Protocol
 
@@ -716,12 +717,12 @@ def _unavailable_text(spec: str, failures: list[str]) -> str:
 
 
 def _self_test(info: DeviceInfo, backend: Backend) -> None:
-    """Refuses a device that computes wrongly: a sum over 64 threads, the rounding to 16 bits, a NaN.
+    """Refuses a device that computes wrongly: a sum over 64 threads and the plan's own, the rounding to 16 bits, a NaN.
 
     Some drivers have miscompiled reductions (WARP gave 3 for 2080) or return zeros (Apple's paravirtual device).
     """
-    for storage in STORAGE:
-        expected, got = _tested(backend, storage)
+    for storage, wide in product(STORAGE, (False, True)):
+        expected, got = _tested(backend, storage, wide)
         if not np.array_equal(expected, got, equal_nan=True):
             backend.close()
             raise DeviceUnavailable(
@@ -730,11 +731,11 @@ def _self_test(info: DeviceInfo, backend: Backend) -> None:
             )
 
 
-def _tested(backend: Backend, storage: str) -> tuple[AnyArray, AnyArray]:
+def _tested(backend: Backend, storage: str, wide: bool) -> tuple[AnyArray, AnyArray]:
     """Three rows through softmax_back, their first results exact in every type, and what came.
 
-    y = 1 and dy = 0, 1/256 … 255/256: a sum over 64 threads, four elements each; the same with a NaN; a product
-    half-way between two numbers of the 16-bit types, which has to be rounded to the even one.
+    y = 1 and dy = 0, 1/256 … 255/256: a sum over the plan's threads or, if `wide`, over 64, four elements each; the
+    same with a NaN; a product half-way between two numbers of the 16-bit types, which has to be rounded to the even.
     """
     d = 4 * SELF_TEST_TEAM
     dtype = STORAGE[storage]
@@ -749,7 +750,10 @@ def _tested(backend: Backend, storage: str) -> tuple[AnyArray, AnyArray]:
         backend.write(buffers[name], host.reshape(-1).view(np.uint8))
     extent = Extent(3, d, 1, 0, 3)
     plan = plan_launch(KERNELS["softmax_back"], storage, storage, extent, backend.limits)
-    backend.launch(replace(plan, variant=replace(plan.variant, team=SELF_TEST_TEAM, cells=1, full=False)), buffers)
+    if wide:
+        variant = replace(plan.variant, team=SELF_TEST_TEAM, cells=1, full=False, subgroup=False)
+        plan = replace(plan, variant=variant)
+    backend.launch(plan, buffers)
     backend.submit()
     got = np.empty((3, d), dtype)
     backend.read(buffers["dx"], got.reshape(-1).view(np.uint8), time.monotonic() + WAIT_SECONDS)

@@ -70,6 +70,7 @@ class Limits:
     - `loop_iterations`: iterations of a thread; `dispatch_elements`: elements a dispatch may cover.
     - `pointers`: kernels address single elements of whole arrays; there are no bindings and no shared words.
     - `software`: a CPU runs it.
+    - `subgroup`: threads of a workgroup that is one subgroup, 0 where none is or where barriers cost little.
     """
 
     binding_bytes: int
@@ -81,6 +82,7 @@ class Limits:
     dispatch_elements: int
     pointers: bool
     software: bool
+    subgroup: int
 
 
 UNLIMITED: Final = Limits(
@@ -93,6 +95,7 @@ UNLIMITED: Final = Limits(
     dispatch_elements=1 << 62,
     pointers=True,
     software=False,
+    subgroup=0,
 )
 """The limits of a GPU that addresses memory by 64-bit pointers."""
 
@@ -126,6 +129,7 @@ class Variant:
     - `cells`: cells of a row a thread keeps, 0 for none; `kept`: of how many operands, 0, 1 or 2.
     - `full`: those cells are all there are, in every thread of the team: none has to ask whether a cell is the row's.
     - `rows_in_turn`: rows a team takes one after the other because they share a word.
+    - `subgroup`: a team is a workgroup and a subgroup: its threads' sums need no barrier.
     """
 
     kernel: str
@@ -139,6 +143,7 @@ class Variant:
     kept: int
     full: bool
     rows_in_turn: int
+    subgroup: bool
 
     @property
     def threads(self) -> int:
@@ -226,6 +231,7 @@ def choose_variant(
         kept=kept,
         full=full,
         rows_in_turn=shape.rows_in_turn,
+        subgroup=teams == 1 and shape.team == limits.subgroup,
     )
 
 
@@ -234,7 +240,7 @@ def _column_variant(kernel: Kernel, storage: str, alpha: str, extent: Extent, li
     width, aligned = _cell_width(storage, extent.d, limits, aligned)
     turns = chunk_turns(storage, extent, limits) if "columns" in kernel.parts else 1
     team = CHUNK_GROUP // turns if turns > 1 else min(COLUMN_THREADS, _most_threads(limits))
-    return Variant(kernel.name, storage, alpha, aligned, width, team, turns, 0, 0, False, 1)
+    return Variant(kernel.name, storage, alpha, aligned, width, team, turns, 0, 0, False, 1, False)
 
 
 def one_pass(storage: str, extent: Extent, limits: Limits, aligned: bool = True) -> bool:

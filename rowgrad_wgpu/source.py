@@ -14,6 +14,8 @@ from typing import Final
 from .contract import KERNELS
 from .plan import Variant
 
+PROBE: Final = "lib/team/probe.wgsl"
+
 
 @cache
 def shader_folder() -> Traversable:
@@ -39,6 +41,11 @@ def assemble_wgsl(variant: Variant) -> str:
     return "\n".join([*map(shader_text, files), *_wgsl_constants(variant)]) + "\n"
 
 
+def assemble_probe(threads: int) -> str:
+    """The WGSL text that tells how many of a workgroup's threads share a subgroup."""
+    return f"{shader_text(PROBE)}const THREADS = {threads}u;\n"
+
+
 def part_files(variant: Variant) -> list[str]:
     """The WGSL files of `shaders/lib` that a variant needs."""
     parts = KERNELS[variant.kernel].parts
@@ -53,6 +60,8 @@ def _part_file(part: str, variant: Variant) -> str:
     choices = {
         "storage": variant.storage,
         "store": "aligned" if variant.aligned else "pairs" if narrow else "words",
+        "team": "subgroup" if variant.subgroup else "shared",
+        "turns": "single" if variant.teams == 1 else "shared",
         "columns": "aligned" if variant.aligned else "halves" if narrow else "words",
         "alpha": f"{'storage' if variant.alpha != 'float32' else 'float32'}_{place}",
     }

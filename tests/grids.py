@@ -57,6 +57,7 @@ WEBGPU = Limits(
     dispatch_elements=DISPATCH_ELEMENTS,
     pointers=False,
     software=False,
+    subgroup=0,
 )
 
 

@@ -1,4 +1,6 @@
 import re
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import ml_dtypes
@@ -8,8 +10,8 @@ from grids import WEBGPU, variants_of
 
 from rowgrad_wgpu.contract import CHUNK_ROWS, KERNELS, MOST_CHUNKS, STORAGE, chunk_count, storage_name
 from rowgrad_wgpu.errors import DTypeError
-from rowgrad_wgpu.plan import UNLIMITED
-from rowgrad_wgpu.source import cuda_files, part_files, shader_folder, shader_text
+from rowgrad_wgpu.plan import SOFTWARE_TEAM, UNLIMITED
+from rowgrad_wgpu.source import PROBE, cuda_files, part_files, shader_folder, shader_text
 
 SHADERS = Path(str(shader_folder()))
 WGSL = sorted(path.relative_to(SHADERS).as_posix() for path in SHADERS.rglob("*.wgsl"))
@@ -173,9 +175,10 @@ def test_first_line_names_the_file(name):
 
 
 def test_every_part_is_used():
-    used = set()
-    for kernel in KERNELS.values():
-        for variant in variants_of(kernel, (4, 5), WEBGPU):
+    used = {PROBE}
+    with_subgroups = replace(WEBGPU, software=True, subgroup=SOFTWARE_TEAM)
+    for kernel, limits in product(KERNELS.values(), (WEBGPU, with_subgroups)):
+        for variant in variants_of(kernel, (4, 5), limits):
             used.update(part_files(variant))
     assert used == {name for name in WGSL if name.startswith("lib/")}
 

@@ -5,8 +5,9 @@ import os
 import pytest
 import wgpu
 import wgpudawn
-from variants import every_variant
+from variants import WITH_SUBGROUPS, every_variant
 
+from rowgrad_wgpu.backends.webgpu import SUBGROUP_HEADERS
 from rowgrad_wgpu.contract import KERNELS
 from rowgrad_wgpu.source import assemble_wgsl
 
@@ -16,7 +17,7 @@ def tint():
     """Dawn's Null device, with WebGPU's default limits."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("WGPU_BACKEND_TYPE", "Null")
-        return wgpudawn.gpu.request_adapter_sync().request_device_sync()
+        return wgpudawn.gpu.request_adapter_sync().request_device_sync(required_features=["subgroups"])
 
 
 def build(gpu, text, entry_point):
@@ -26,9 +27,10 @@ def build(gpu, text, entry_point):
 
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
 def test_tint_compiles_every_variant(tint, kernel):
-    for variant in every_variant(kernel):
+    for variant in every_variant(kernel, WITH_SUBGROUPS):
+        header = SUBGROUP_HEADERS[-1] if variant.subgroup else ""
         try:
-            build(tint, assemble_wgsl(variant), kernel.name)
+            build(tint, header + assemble_wgsl(variant), kernel.name)
         except wgpudawn.GPUValidationError as error:
             pytest.fail(f"{variant}\n{error}")
 

@@ -25,6 +25,7 @@ from rowgrad_wgpu.plan import (
 )
 
 ADAPTERS = (replace(WEBGPU, software=True), WEBGPU)
+WITH_SUBGROUPS = (*ADAPTERS, replace(WEBGPU, software=True, subgroup=SOFTWARE_TEAM))
 
 # A chunk of rows that fits a thread's loops, and one that does not.
 ROWS = (64, MOST_CHUNKS * (LOOP_ITERATIONS + 1))
@@ -33,10 +34,10 @@ LONGEST = 1 << 22  # cells of a row, more than the plan takes
 
 
 @cache
-def every_variant(kernel: Kernel) -> list[Variant]:
-    """The variants of `kernel`, in a fixed order."""
+def every_variant(kernel: Kernel, adapters: tuple[Limits, ...] = ADAPTERS) -> list[Variant]:
+    """The variants of `kernel` on adapters of those limits, in a fixed order."""
     found: dict[Variant, None] = {}
-    for limits, storage in product(ADAPTERS, STORAGE):
+    for limits, storage in product(adapters, STORAGE):
         for alpha, rows, d in product(alphas_of(kernel, storage), ROWS, widths(limits)):
             found |= dict.fromkeys(variant_for(kernel, storage, alpha, whole(rows, d), limits))
     return list(found)

@@ -13,6 +13,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -23,8 +24,8 @@ import wgpu.backends.wgpu_native as native
 from ..contract import KERNELS, Kernel
 from ..device import WAIT_SECONDS, Adopted, Candidate, DeviceInfo, Missing, logger
 from ..errors import DeviceLost, DeviceTimeout, DeviceUnavailable, DTypeError, Error, OutOfMemory
-from ..plan import CELL_BYTES, DISPATCH_ELEMENTS, LOOP_ITERATIONS, Dispatch, Limits, Plan, Variant
-from ..source import assemble_wgsl
+from ..plan import CELL_BYTES, DISPATCH_ELEMENTS, LOOP_ITERATIONS, SOFTWARE_TEAM, Dispatch, Limits, Plan, Variant
+from ..source import assemble_probe, assemble_wgsl
 
 STAGING_BYTES: Final = 32 << 20
 """Bytes of an upload or a download that are under way at once: wgpu keeps an upload's copy until a submission."""
@@ -41,6 +42,12 @@ MOST_GROUPS_KEPT: Final = 1024
 MOST_THREADS: Final = 256
 MOST_SHARED_BYTES: Final = 16 << 10
 MOST_GROUPS: Final = 65_535
+
+SUBGROUP_FEATURES: Final = ("subgroup", "subgroups")
+"""wgpu-native's name of the feature, and WebGPU's."""
+
+SUBGROUP_HEADERS: Final = ("", "enable subgroups; ")
+"""What goes in front of a shader with subgroup operations: wgpu-native refuses what WebGPU demands."""
 
 _APIS: Final = {"Vulkan": "vulkan", "Metal": "metal", "D3D12": "dx12", "OpenGL": "gl", "OpenGLES": "gl"}
 _KINDS: Final = {"DiscreteGPU": "discrete", "IntegratedGPU": "integrated", "CPU": "software"}
@@ -88,7 +95,8 @@ def _look() -> None:
 
 def _request_device(adapter: Any) -> Any:
     """A device of the adapter; of a new one like it where it is spent: Dawn's are good for one device."""
-    wanted = {"label": "rowgrad_wgpu", "required_features": [], "required_limits": {}}
+    features = [name for name in SUBGROUP_FEATURES if name in adapter.features]
+    wanted = {"label": "rowgrad_wgpu", "required_features": features, "required_limits": {}}
     with _looking, _quiet_runtime_folder():
         try:
             return adapter.request_device_sync(**wanted)
@@ -203,6 +211,7 @@ class WebGPUBackend:
             dispatch_elements=DISPATCH_ELEMENTS,
             pointers=False,
             software=software,
+            subgroup=0,
         )
         self._buffer_bytes = int(known["max-buffer-size"])
         self._layouts: dict[str, Any] = {}
@@ -215,6 +224,9 @@ class WebGPUBackend:
         self._recorded = 0
         self._unsubmitted_bytes = 0
         self._staging: Any = None
+        self._subgroup_header = ""
+        if software:
+            self.limits = replace(self.limits, subgroup=self._probed_subgroup(SOFTWARE_TEAM))
 
     def allocate(self, nbytes: int) -> Any:
         """A storage buffer, whole cells long."""
@@ -352,8 +364,41 @@ class WebGPUBackend:
                 self._pipelines.popitem(last=False)
         return pipeline
 
+    def _probed_subgroup(self, threads: int) -> int:
+        """`threads` where a workgroup of so many is one subgroup, else 0; finds the header that the compiler takes.
+
+        On GPUs barriers cost little and a workgroup has more than one row, so subgroups wait until they are measured.
+        """
+        if not any(name in self._device.features for name in SUBGROUP_FEATURES):
+            return 0
+        for header in SUBGROUP_HEADERS:
+            try:
+                found = self._probe(header + assemble_probe(threads), threads)
+            except (wgpu.GPUError, RuntimeError) as error:
+                logger.debug("subgroups: %s", error)
+                continue
+            self._subgroup_header = header
+            return threads if (found == threads).all() else 0
+        return 0
+
+    def _probe(self, text: str, threads: int) -> npt.NDArray[np.uint32]:
+        """What each thread of one workgroup of a shader stores."""
+        module = self._device.create_shader_module(label="probe", code=text)
+        stage = {"module": module, "entry_point": "probe"}
+        pipeline = self._device.create_compute_pipeline(layout="auto", compute=stage)
+        buffer = self.allocate(4 * threads)
+        resource = {"buffer": buffer.native, "offset": 0, "size": 4 * threads}
+        group = self._device.create_bind_group(
+            layout=pipeline.get_bind_group_layout(0), entries=[{"binding": 0, "resource": resource}]
+        )
+        self._dispatch(pipeline, group, (1, 1))
+        found = np.empty(threads, np.uint32)
+        self.read(buffer, found.view(np.uint8), time.monotonic() + WAIT_SECONDS)
+        return found
+
     def _compile(self, variant: Variant) -> Any:
-        module = self._device.create_shader_module(label=variant.kernel, code=assemble_wgsl(variant))
+        header = self._subgroup_header if variant.subgroup else ""
+        module = self._device.create_shader_module(label=variant.kernel, code=header + assemble_wgsl(variant))
         layout = self._device.create_pipeline_layout(bind_group_layouts=[self._layout(KERNELS[variant.kernel])])
         return self._device.create_compute_pipeline(
             label=variant.kernel, layout=layout, compute={"module": module, "entry_point": variant.kernel}
@@ -370,13 +415,15 @@ class WebGPUBackend:
         return self._layouts[kernel.name]
 
     def _record(self, kernel: Kernel, pipeline: Any, dispatch: Dispatch, natives: list[Any]) -> None:
-        group = self._group(kernel, dispatch, natives)
+        self._dispatch(pipeline, self._group(kernel, dispatch, natives), dispatch.grid)
+
+    def _dispatch(self, pipeline: Any, group: Any, grid: tuple[int, int]) -> None:
         if self._pass is None:
             self._encoder = self._encoder or self._device.create_command_encoder()
             self._pass = self._encoder.begin_compute_pass()
         self._pass.set_pipeline(pipeline)
         self._pass.set_bind_group(0, group)
-        self._pass.dispatch_workgroups(*dispatch.grid)
+        self._pass.dispatch_workgroups(*grid)
 
     def _group(self, kernel: Kernel, dispatch: Dispatch, natives: list[Any]) -> Any:
         """The bind group, kept for the next time; every buffer of one is held by somebody or lies in the pool."""

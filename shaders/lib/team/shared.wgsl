@@ -1,4 +1,4 @@
-// team: sums over the threads that share a row.
+// team/shared: sums over the threads that share a row, through workgroup memory.
 //
 // Every thread of the workgroup has to come here, its row there or not: the barriers are for all of them.
 // The order of the additions is fixed, so the same input gives the same bits.

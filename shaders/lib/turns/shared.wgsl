@@ -1,4 +1,4 @@
-// turns: sums over the teams that walk a chunk's rows by turns.
+// turns/shared: sums over the teams that walk a chunk's rows by turns.
 //
 // Every thread of the workgroup has to come here. The teams are added in order.
 // Needs: TEAM, TEAMS, THREADS; Columns (lib/columns or lib/sums).
@@ -8,14 +8,12 @@ var<workgroup> of_teams: array<Columns, THREADS>;
 // The sum of `share` over the threads with the same lane, right in the first team.
 fn turn_sum(share: Columns, thread: u32) -> Columns {
   var total = share;
-  if (TEAMS > 1u) {
-    workgroupBarrier();  // the sum before this one has been read
-    of_teams[thread] = share;
-    workgroupBarrier();
-    if (thread < TEAM) {
-      for (var team = 1u; team < TEAMS; team++) {
-        total += of_teams[team * TEAM + thread];
-      }
+  workgroupBarrier();  // the sum before this one has been read
+  of_teams[thread] = share;
+  workgroupBarrier();
+  if (thread < TEAM) {
+    for (var team = 1u; team < TEAMS; team++) {
+      total += of_teams[team * TEAM + thread];
     }
   }
   return total;

@@ -1,0 +1,64 @@
+"""Sums by subgroups, where an adapter gives a row's threads one of their own, and without them on the same adapter."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from grids import KEPT_D, WEBGPU, check_layer_norm, check_softmax, inputs, small_where_slow, whole
+from variants import ADAPTERS, WITH_SUBGROUPS
+
+from rowgrad_wgpu.backends import webgpu as backend
+from rowgrad_wgpu.contract import KERNELS, STORAGE
+from rowgrad_wgpu.device import Device
+from rowgrad_wgpu.plan import SOFTWARE_TEAM, choose_variant
+
+SUMMING = [kernel for kernel in KERNELS.values() if "team" in kernel.parts]
+
+
+@pytest.fixture(scope="module")
+def without(adapter):
+    """The adapter, its sums through workgroup memory."""
+    with Device(adapter.info.spec) as device:
+        device._backend.limits = replace(device.limits, subgroup=0)
+        yield device
+
+
+@pytest.mark.parametrize("kernel", SUMMING, ids=lambda kernel: kernel.name)
+@pytest.mark.parametrize("d", [1, 33, KEPT_D, KEPT_D + 4])
+def test_the_plan_takes_them_where_a_team_is_one(kernel, d):
+    chosen = [choose_variant(kernel, "float32", "float32", whole(2, d), limits) for limits in WITH_SUBGROUPS]
+    assert [variant.subgroup for variant in chosen] == [False] * len(ADAPTERS) + [True]
+    assert chosen[-1].team == SOFTWARE_TEAM
+    assert chosen[-1].teams == 1
+
+
+def test_the_plan_leaves_them_where_a_workgroup_has_more_rows():
+    limits = replace(WEBGPU, subgroup=32)
+    assert not choose_variant(KERNELS["softmax_back"], "float32", "float32", whole(9, 64), limits).subgroup
+
+
+def test_llvmpipe_has_them(adapter):
+    asked = "llvmpipe" in adapter.info.name and adapter.info.api == "vulkan"
+    assert adapter.limits.subgroup == (SOFTWARE_TEAM if asked else 0)
+
+
+@pytest.mark.parametrize("shape", [(5, 1), (3, 33), (9, 64), (2, KEPT_D), (2, KEPT_D + 4)])
+@pytest.mark.parametrize("storage", STORAGE)
+def test_without_them(without, shape, storage):
+    small_where_slow(without, *shape)
+    given = inputs(*shape, storage)
+    check_softmax(without, given["y"], given["dy"], storage)
+    check_layer_norm(without, given, storage)
+
+
+@pytest.mark.parametrize("found", [[4] * 8, [8] * 7 + [1]])
+def test_a_team_of_more_subgroups_does_without(adapter, found, monkeypatch):
+    monkeypatch.setattr(backend.WebGPUBackend, "_probe", lambda *given: np.array(found, np.uint32))
+    with Device(adapter.info.spec) as device:
+        assert device.limits.subgroup == 0
+
+
+def test_a_header_that_the_compiler_refuses_is_passed_over(adapter, monkeypatch):
+    monkeypatch.setattr(backend, "SUBGROUP_HEADERS", ("enable nonsense; ", *backend.SUBGROUP_HEADERS))
+    with Device(adapter.info.spec) as device:
+        assert device.limits.subgroup == adapter.limits.subgroup
