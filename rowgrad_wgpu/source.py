@@ -42,8 +42,9 @@ def assemble_wgsl(variant: Variant) -> str:
 
 
 def assemble_probe(threads: int) -> str:
-    """The WGSL text that tells how many of a workgroup's threads share a subgroup."""
-    return f"{shader_text(PROBE)}const THREADS = {threads}u;\n"
+    """The WGSL text that tells how many threads of a workgroup of so many share a subgroup."""
+    constants = [f"const TEAM = {threads}u;", "const ROWS_IN_TURN = 1u;"]
+    return "\n".join([shader_text(PROBE), shader_text("lib/team/subgroup.wgsl"), *constants]) + "\n"
 
 
 def part_files(variant: Variant) -> list[str]:

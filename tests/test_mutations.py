@@ -14,7 +14,7 @@ FAULTS = {
         *("lib/statistics.wgsl", "inside(row, q, x_again(row, k, q) - near)", "x_quad(row, q) - near"),
     ),
     "a level of the tree left out": ("lib/team/shared.wgsl", "var reach = TEAM / 2u", "var reach = TEAM / 4u"),
-    "a subgroup's lanes left out": ("lib/team/subgroup.wgsl", "subgroupAdd(share)", "share"),
+    "a subgroup's lanes left out": ("lib/team/subgroup.wgsl", "sum += subgroupShuffleXor(sum, reach)", "sum += sum"),
     "no mean of u": ("lib/gradient.wgsl", "u - means.x - xhat", "u - xhat"),
     "no mean of u xhat": ("lib/gradient.wgsl", " - xhat * means.y", ""),
     "eps forgotten": ("lib/statistics.wgsl", " + eps[0]", ""),

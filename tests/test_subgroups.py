@@ -7,6 +7,7 @@ import pytest
 from grids import KEPT_D, WEBGPU, check_layer_norm, check_softmax, inputs, small_where_slow, whole
 from variants import ADAPTERS, WITH_SUBGROUPS
 
+from rowgrad_wgpu import layer_norm_back
 from rowgrad_wgpu.backends import webgpu as backend
 from rowgrad_wgpu.contract import KERNELS, STORAGE
 from rowgrad_wgpu.device import Device
@@ -49,6 +50,14 @@ def test_without_them(without, shape, storage):
     given = inputs(*shape, storage)
     check_softmax(without, given["y"], given["dy"], storage)
     check_layer_norm(without, given, storage)
+
+
+@pytest.mark.parametrize("d", [33, KEPT_D])
+def test_the_bits_are_those_of_workgroup_memory(adapter, without, d):
+    small_where_slow(adapter, 9, d)
+    given = inputs(9, d, "float32")
+    one, other = (layer_norm_back(given["x"], given["dy"], device=device) for device in (adapter, without))
+    assert [grad.tobytes() for grad in one] == [grad.tobytes() for grad in other]
 
 
 @pytest.mark.parametrize("found", [[4] * 8, [8] * 7 + [1]])
