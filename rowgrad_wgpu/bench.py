@@ -1,12 +1,13 @@
 """The speed of a device: the seed's speed test and more, against the device's own copy and the seed's algorithm.
 
-A launch is timed by the wall clock: the mean of some launches behind one wait, then the median over rounds. In a round
-the package's function, the copy and the seed's algorithm take turns, so that what slows the machine slows all three.
+A launch is timed by the device's own clock, where it has one, else by the wall clock: the mean of some launches behind
+one wait, then the median over rounds. In a round the package's function, the copy and the seed's algorithm take turns,
+so that what slows the machine slows all three.
 """
 
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import product
@@ -17,7 +18,7 @@ import numpy as np
 from .contract import STORAGE
 from .device import Array, Device, DeviceInfo
 from .ops import Progress, layer_norm_back, softmax_back
-from .yardstick import Launch, Yardstick, yardstick_of
+from .yardstick import Clock, Launch, Yardstick, yardstick_of
 
 WARM_UPS: Final = 3
 LAUNCHES: Final = 50
@@ -98,9 +99,10 @@ class Result:
 
 @dataclass(frozen=True)
 class Report:
-    """A device's results; `left_out` are the cases that its memory did not hold."""
+    """A device's results, by its `own_clock` or the wall's; `left_out` are the cases that its memory did not hold."""
 
     device: DeviceInfo
+    own_clock: bool
     results: list[Result]
     left_out: list[Case]
 
@@ -148,30 +150,32 @@ def _sweep(storages: Sequence[str], widths: Sequence[int], elements: int, effort
 def run(device: Device, listed: Sequence[Case], progress: Progress) -> Report:
     """Measures the cases on a device, one after another; `progress` is told how many are done, and of how many."""
     yardstick = yardstick_of(device)
+    clock = yardstick.clock() if yardstick else None
     results: list[Result] = []
     left_out: list[Case] = []
     for index, case in enumerate(listed):
         progress(index, len(listed))
         try:
-            results.append(measure(device, case, yardstick))
+            results.append(measure(device, case, yardstick, clock))
         except MemoryError:
             left_out.append(case)
     progress(len(listed), len(listed))
-    return Report(device.info, results, left_out)
+    return Report(device.info, clock is not None, results, left_out)
 
 
-def measure(device: Device, case: Case, yardstick: Yardstick | None) -> Result:
-    """The figures of one case.
+def measure(device: Device, case: Case, yardstick: Yardstick | None, clock: Clock | None = None) -> Result:
+    """The figures of one case, by the wall clock if `clock` is None.
 
     **Raises:** `OutOfMemory`.
     """
     contenders = _contenders(device, case, yardstick)
-    counts = {name: _warmed_up(device, launch, case.effort.seconds) for name, launch in contenders.items()}
+    timed = partial(_ms_a_launch, device, clock)
+    counts = {name: _warmed_up(timed, launch, case.effort.seconds) for name, launch in contenders.items()}
     rounds: dict[str, list[float]] = {name: [] for name in contenders}
     for turn in range(case.effort.rounds):
         for name, launch in contenders.items():
             if turn == 0 or rounds[name][0] < SLOW_MS:
-                rounds[name].append(_ms_a_launch(device, launch, counts[name]))
+                rounds[name].append(timed(launch, counts[name]))
     return _result(case, rounds, counts["ours"])
 
 
@@ -204,19 +208,25 @@ def _pattern(count: int, storage: str, seed: int) -> np.ndarray:
     return np.resize(numbers.astype(STORAGE[storage]), count)
 
 
-def _warmed_up(device: Device, launch: Launch, seconds: float) -> int:
+def _warmed_up(timed: Callable[[Launch, int], float], launch: Launch, seconds: float) -> int:
     """Warms up, once where a launch takes longer than that; how many launches take about `seconds`, 50 at most."""
-    ms = _ms_a_launch(device, launch, 1)
+    ms = timed(launch, 1)
     if ms < seconds * 1e3:
-        ms = _ms_a_launch(device, launch, WARM_UPS - 1)
+        ms = timed(launch, WARM_UPS - 1)
     return min(LAUNCHES, max(1, round(seconds * 1e3 / ms)))
 
 
-def _ms_a_launch(device: Device, launch: Launch, count: int) -> float:
+def _ms_a_launch(device: Device, clock: Clock | None, launch: Launch, count: int) -> float:
     """The mean of `count` launches behind one wait."""
+
+    def run() -> None:
+        for _ in range(count):
+            launch()
+
+    if clock is not None:
+        return clock.ms(run) / count
     begun = time.perf_counter()
-    for _ in range(count):
-        launch()
+    run()
     device.synchronize()
     return (time.perf_counter() - begun) * 1e3 / count
 

@@ -281,7 +281,8 @@ def _speeds_table(report: benchmark.Report) -> Table:
             "" if result.speedup_over_seed is None else f"{result.speedup_over_seed:.1f} ×",
         )
     copy = "" if report.copy_gbs is None else f" Its own copy: {report.copy_gbs:.3g} GB/s, read and written."
-    table.caption = f"Wall clock: the mean of the launches behind one wait, the median over rounds.{copy}"
+    clock = "The device's clock" if report.own_clock else "Wall clock"
+    table.caption = f"{clock}: the mean of the launches behind one wait, the median over rounds.{copy}"
     return table
 
 

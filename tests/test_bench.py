@@ -4,6 +4,7 @@ import dataclasses
 import json
 import re
 import sys
+import time
 from contextlib import nullcontext
 
 import numpy as np
@@ -15,6 +16,7 @@ from rowgrad_wgpu import bench, bounds, cli, picture, source
 from rowgrad_wgpu.contract import STORAGE, chunk_count
 from rowgrad_wgpu.device import Device
 from rowgrad_wgpu.errors import Error, OutOfMemory
+from rowgrad_wgpu.yardstick import webgpu as yardstick_webgpu
 from rowgrad_wgpu.yardstick import yardstick_of
 
 EFFORT = bench.Effort(rounds=2, seconds=0.0)
@@ -119,10 +121,10 @@ def test_a_failure_midway_leaves_nothing(tiny, tmp_path, capsys, monkeypatch):
 def test_what_the_memory_does_not_hold_is_left_out(tiny, tmp_path, capsys, monkeypatch):
     right = bench.measure
 
-    def small_device(device, case, yardstick):
+    def small_device(device, case, *rest):
         if case.group == "cold":
             raise OutOfMemory("as planned")
-        return right(device, case, yardstick)
+        return right(device, case, *rest)
 
     monkeypatch.setattr(bench, "measure", small_device)
     assert cli.main(["bench", "--device", "cpu", "--json", str(tmp_path / "o.json")]) == 0
@@ -143,7 +145,7 @@ def test_the_picture_is_black_and_white(tiny, tmp_path):
 
 @pytest.mark.parametrize("case", [TINY[0], TINY[-1]], ids=["no sweep", "nothing but the sweep"])
 def test_a_picture_of_little(cpu, case, tmp_path):
-    report = bench.Report(cpu.info, [bench.measure(cpu, case, None)], [])
+    report = bench.Report(cpu.info, False, [bench.measure(cpu, case, None)], [])
     assert report.copy_gbs is None
     picture.draw([report], tmp_path / "o.png")
     assert (tmp_path / "o.png").read_bytes().startswith(b"\x89PNG")
@@ -173,11 +175,11 @@ def test_bytes_are_counted_by_the_type(storage, size):
 def test_contenders_take_turns(cpu, monkeypatch):
     turns = []
 
-    def clock(device, launch, count):
+    def timed_launch(device, clock, launch, count):
         turns.append((launch, count))
         return 10.0
 
-    monkeypatch.setattr(bench, "_ms_a_launch", clock)
+    monkeypatch.setattr(bench, "_ms_a_launch", timed_launch)
     case = dataclasses.replace(TINY[0], effort=bench.Effort(rounds=3, seconds=0.2))
     assert bench.measure(cpu, case, yardstick_of(cpu)).launches == 20
     warm_ups, measured = turns[:6], turns[6:]
@@ -191,11 +193,11 @@ def test_a_slow_contender_is_timed_once(cpu, monkeypatch):
     monkeypatch.setattr(slow, "softmax_back", lambda *given: "slow")
     timed = []
 
-    def clock(device, launch, count):
+    def timed_launch(device, clock, launch, count):
         timed.append(launch)
         return bench.SLOW_MS if launch == "slow" else 1.0
 
-    monkeypatch.setattr(bench, "_ms_a_launch", clock)
+    monkeypatch.setattr(bench, "_ms_a_launch", timed_launch)
     result = bench.measure(cpu, dataclasses.replace(TINY[0], effort=bench.Effort(rounds=3, seconds=0.1)), slow)
     assert result.speedup_over_seed == bench.SLOW_MS
     assert timed.count("slow") == 2, "once to warm up, once for the figure"
@@ -203,17 +205,33 @@ def test_a_slow_contender_is_timed_once(cpu, monkeypatch):
 
 
 @pytest.mark.parametrize(("ms", "seconds", "launches"), [(1000, 0.1, 1), (10, 0.1, 10), (0.01, 2.0, 50)])
-def test_as_many_launches_as_the_seeds_at_most(ms, seconds, launches, cpu, monkeypatch):
-    monkeypatch.setattr(bench, "_ms_a_launch", lambda device, launch, count: ms)
-    assert bench._warmed_up(cpu, lambda: None, seconds) == launches
+def test_as_many_launches_as_the_seeds_at_most(ms, seconds, launches):
+    assert bench._warmed_up(lambda launch, count: ms, lambda: None, seconds) == launches
 
 
 def test_the_mean_of_launches_behind_one_wait(cpu, monkeypatch):
     events = []
     monkeypatch.setattr(bench.time, "perf_counter", lambda: events.append("clock") or len(events) / 10)
     monkeypatch.setattr(Device, "synchronize", lambda self: events.append("wait"))
-    assert bench._ms_a_launch(cpu, lambda: events.append("launch"), 3) == pytest.approx((6 - 1) / 10 * 1e3 / 3)
+    assert bench._ms_a_launch(cpu, None, lambda: events.append("launch"), 3) == pytest.approx((6 - 1) / 10 * 1e3 / 3)
     assert events == ["clock", "launch", "launch", "launch", "wait", "clock"]
+
+
+def test_the_device_has_a_clock(device, capsys):
+    clock = yardstick_of(device).clock()
+    assert (clock is None) == (device.info.backend == "cpu")
+    if clock is not None:
+        assert clock.ms(lambda: time.sleep(0.03)) == pytest.approx(30, rel=0.9)
+    case = TINY[1]
+    report = bench.run(device, [case], lambda done, total: None)
+    assert report.own_clock == (clock is not None)
+    cli._print_report(report)
+    assert ("device's clock" if clock else "Wall clock") in capsys.readouterr().out
+
+
+def test_timestamps_that_stand_still_are_not_taken(webgpu, monkeypatch):
+    monkeypatch.setattr(yardstick_webgpu.Timestamps, "ms", lambda self, run: 0.0)
+    assert yardstick_of(webgpu).clock() is None
 
 
 def test_the_cases_are_the_seeds_and_more():

@@ -95,7 +95,7 @@ def _look() -> None:
 
 def _request_device(adapter: Any) -> Any:
     """A device of the adapter; of a new one like it where it is spent: Dawn's are good for one device."""
-    features = [name for name in SUBGROUP_FEATURES if name in adapter.features]
+    features = [name for name in (*SUBGROUP_FEATURES, "timestamp-query") if name in adapter.features]
     wanted = {"label": "rowgrad_wgpu", "required_features": features, "required_limits": {}}
     with _looking, _quiet_runtime_folder():
         try:

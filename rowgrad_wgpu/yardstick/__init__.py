@@ -15,6 +15,13 @@ Launch = Callable[[], object]
 """One launch, everything about it made beforehand; it returns without waiting."""
 
 
+class Clock(Protocol):
+    """A device's own clock."""
+
+    def ms(self, run: Callable[[], None]) -> float:
+        """Milliseconds that the device took over what `run` queues; returns when it is done."""
+
+
 class Yardstick(Protocol):
     """The seed's algorithm on a back end, on Arrays of `(rows, d)`; None where the port does not take them."""
 
@@ -28,6 +35,9 @@ class Yardstick(Protocol):
         self, x: Array, dy: Array, alpha: Array, eps: float, dx: Array, dalpha: Array, dbeta: Array
     ) -> Launch | None:
         """dx, dα and dβ: the kernel for dx, the kernel for the partials, their sum in chunk order."""
+
+    def clock(self) -> Clock | None:
+        """The device's own clock, None where it has none that runs."""
 
 
 def yardstick_of(device: Device) -> Yardstick | None:

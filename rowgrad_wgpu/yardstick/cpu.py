@@ -58,6 +58,9 @@ class SeedPort:
 
         return launch
 
+    def clock(self) -> None:
+        """The wall clock is the processor's own."""
+
 
 def _host(array: Array) -> npt.NDArray[Any]:
     """The memory of an Array of the CPU device."""

@@ -4,6 +4,7 @@ Blocks and buffers are the seed's; the sum of the partials, which its host does,
 """
 
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, NamedTuple, cast
 
@@ -80,6 +81,10 @@ class SeedPort:
         ]
         return partial(self._run, steps)
 
+    def clock(self) -> "Events":
+        """CUDA's events."""
+        return Events(self._backend)
+
     def _function(self, kernel: str, storage: str) -> Any:
         parts = ["lib/gpu.cuh", f"lib/storage/{storage}.cuh", "lib/cell.cuh", "yardstick/total.cuh"]
         constants = f"constexpr int THREADS = {NT}, WIDTH = 1;"
@@ -91,6 +96,23 @@ class SeedPort:
         with self._backend._on_device("launching the yardstick"):
             for step in steps:
                 step.function((step.blocks,), (NT,), step.arguments)
+
+
+class Events:
+    """Events on the current stream, before and after what is queued."""
+
+    def __init__(self, backend: CUDABackend) -> None:
+        self._backend, self._cuda = backend, backend._cupy.cuda
+
+    def ms(self, run: Callable[[], None]) -> float:
+        """Milliseconds between the two events."""
+        with self._backend._on_device("timing"):
+            begin, end = self._cuda.Event(), self._cuda.Event()
+            begin.record()
+            run()
+            end.record()
+            end.synchronize()
+            return float(self._cuda.get_elapsed_time(begin, end))
 
 
 def _buffers(*arrays: Array) -> tuple[Any, ...]:

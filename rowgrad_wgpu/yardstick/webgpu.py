@@ -6,12 +6,14 @@ neighbours share one, are not taken.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
 import wgpu
+import wgpu.backends.wgpu_native as native
 
 from ..backends.webgpu import WebGPUBackend
 from ..contract import chunk_count, storage_name
@@ -82,6 +84,13 @@ class SeedPort:
         ]
         return partial(self._run, dispatches)
 
+    def clock(self) -> "Timestamps | None":
+        """Timestamps of the queue, where the adapter has them and they run."""
+        if "timestamp-query" not in self._gpu.features:
+            return None
+        clock = Timestamps(self._device, self._gpu)
+        return clock if clock.runs() else None
+
     def _rows(self, x: Array, dy: Array, alpha: Array, eps: Array, dx: Array, stats: Array) -> Iterator[_Dispatch]:
         """A workgroup for each row."""
         rows, d = x.shape
@@ -147,6 +156,46 @@ class SeedPort:
             compute_pass.dispatch_workgroups(*one.grid)
         compute_pass.end()
         self._gpu.queue.submit([encoder.finish()])
+
+
+class Timestamps:
+    """Two passes that do nothing but note the time, before and after what is queued."""
+
+    def __init__(self, device: Device, gpu: Any) -> None:
+        self._device, self._gpu = device, gpu
+        self._marks = gpu.create_query_set(type=wgpu.QueryType.timestamp, count=2)
+        usage = wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC
+        self._ticks = gpu.create_buffer(size=16, usage=usage)
+        self._tick_ms = _tick_ms(gpu.queue)
+
+    def runs(self) -> bool:
+        """Whether the clock goes on while the host waits."""
+        return self.ms(lambda: time.sleep(1e-3)) > 0
+
+    def ms(self, run: Callable[[], None]) -> float:
+        """Milliseconds between the two passes."""
+        self._gpu.queue.submit([self._mark(0).finish()])
+        run()
+        cast(WebGPUBackend, self._device._backend).submit()
+        encoder = self._mark(1)
+        encoder.resolve_query_set(self._marks, 0, 2, self._ticks, 0)
+        self._gpu.queue.submit([encoder.finish()])
+        self._device.synchronize()
+        begin, end = np.frombuffer(self._gpu.queue.read_buffer(self._ticks), np.uint64).tolist()
+        return float((end - begin) * self._tick_ms)
+
+    def _mark(self, index: int) -> Any:
+        encoder = self._gpu.create_command_encoder()
+        noted = {"query_set": self._marks, "beginning_of_pass_write_index": index}
+        encoder.begin_compute_pass(timestamp_writes=noted).end()
+        return encoder
+
+
+def _tick_ms(queue: Any) -> float:
+    """Milliseconds a tick: WebGPU's is a nanosecond, wgpu-native's the adapter's own, which wgpu-py does not tell."""
+    if type(queue).__module__.startswith("wgpu.backends.wgpu_native"):
+        return float(native._api.libf.wgpuQueueGetTimestampPeriod(queue._internal)) / 1e6
+    return 1e-6
 
 
 def _bound(array: Array, part: range, step: int) -> dict[str, Any]:
