@@ -8,12 +8,12 @@ STAMP := $(VENV)/.installed
 # On Linux a software adapter can always be had, so a missing one is a failure there, not a skip.
 # The compilers of GPUs can be had on x86-64 there.
 ifeq ($(shell uname -sm),Linux x86_64)
-export ROWGRAD_EXPECT ?= wgpu:vulkan wgpu:gl cupy nvrtc clang-19
+export ROWGRAD_EXPECT ?= wgpu:vulkan wgpu:gl cupy nvrtc clang-19 chromium
 else ifeq ($(shell uname -s),Linux)
-export ROWGRAD_EXPECT ?= wgpu:vulkan wgpu:gl
+export ROWGRAD_EXPECT ?= wgpu:vulkan wgpu:gl chromium
 endif
 
-.PHONY: check test test-full test-tint test-swiftshader bench lint driver compiler clean
+.PHONY: check test test-full test-tint test-swiftshader bench lint driver compiler browser clean
 
 check: $(STAMP) driver
 	$(BIN)/rowgrad check
@@ -21,7 +21,7 @@ check: $(STAMP) driver
 test: $(STAMP) driver compiler
 	$(BIN)/python -m pytest -m "not slow"
 
-test-full: $(STAMP) driver compiler build/naga/.fetched
+test-full: $(STAMP) driver compiler browser build/naga/.fetched
 	$(BIN)/python -m pytest
 
 bench: $(STAMP) driver
@@ -63,6 +63,9 @@ driver:
 
 compiler: $(STAMP)
 	@sh tools/amd_compiler.sh $(BIN)/python
+
+browser:
+	@sh tools/browser.sh
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV) || { echo "install Python's venv first: apt-get install python3-venv"; exit 1; }

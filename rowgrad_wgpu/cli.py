@@ -1,4 +1,4 @@
-"""The command line: `rowgrad info`, `rowgrad check`, `rowgrad bench`, `rowgrad run`."""
+"""The command line: `rowgrad info`, `check`, `bench`, `run`, `export-web`."""
 
 import argparse
 import dataclasses
@@ -27,6 +27,7 @@ from .check import Result, cases, check_case, check_seed
 from .device import AnyArray, Candidate, Device, DeviceInfo, survey
 from .errors import DTypeError, Error, ShapeError
 from .ops import layer_norm_back, softmax_back
+from .web import write_page
 
 SHOWN_RESULTS = 24
 """Rows of the table of gaps: the worst; --json gives all."""
@@ -100,6 +101,11 @@ def _parser() -> argparse.ArgumentParser:
             "--bfloat16", action="store_true", help="16-bit files without a type of NumPy's hold bfloat16"
         )
         _add_device(operation)
+
+    web = commands.add_parser("export-web", help="the check as a web page, for a browser's own GPU")
+    web.add_argument("folder", type=Path, metavar="DIR", help="a new or an empty folder")
+    web.add_argument("--force", action="store_true", help="write over what is in the folder")
+    web.set_defaults(run=_export_web)
     return parser
 
 
@@ -317,6 +323,13 @@ def _run_layer_norm(options: argparse.Namespace) -> int:
                 for name in GRADIENT_NAMES:
                     archive.write(Path(folder) / f"{name}.npy", f"{name}.npy")
     _report(options.output, device.info)
+    return 0
+
+
+def _export_web(options: argparse.Namespace) -> int:
+    write_page(options.folder, options.force)
+    print(f"{options.folder} written; browsers give a GPU only to a served page:")
+    print(f'  python -m http.server --bind localhost --directory "{options.folder}"')
     return 0
 
 

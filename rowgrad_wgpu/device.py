@@ -195,7 +195,17 @@ class Device:
         wanted = spec
         if wanted == "auto":
             wanted = os.environ.get("ROWGRAD_DEVICE", "").strip() or "auto"
-        self._info, self._backend = _open(wanted)
+        self._take(*_open(wanted))
+
+    @classmethod
+    def _over(cls, info: DeviceInfo, backend: Backend) -> "Device":
+        """A device over a back end that is open already, untested."""
+        device = cls.__new__(cls)
+        device._take(info, backend)
+        return device
+
+    def _take(self, info: DeviceInfo, backend: Backend) -> None:
+        self._info, self._backend = info, backend
         self._lock = threading.RLock()
         self._batches = 0
         self._process = os.getpid()

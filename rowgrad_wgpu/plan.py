@@ -99,6 +99,20 @@ UNLIMITED: Final = Limits(
 )
 """The limits of a GPU that addresses memory by 64-bit pointers."""
 
+WEBGPU: Final = Limits(
+    binding_bytes=128 << 20,
+    binding_alignment=256,
+    groups_per_dimension=65_535,
+    threads_per_group=256,
+    shared_bytes=16 << 10,
+    loop_iterations=LOOP_ITERATIONS,
+    dispatch_elements=DISPATCH_ELEMENTS,
+    pointers=False,
+    software=False,
+    subgroup=0,
+)
+"""The limits that every WebGPU adapter has; a GPU's."""
+
 
 @dataclass(frozen=True)
 class Extent:

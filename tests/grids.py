@@ -10,8 +10,6 @@ from rowgrad_wgpu.contract import STORAGE, Kernel, chunk_count
 from rowgrad_wgpu.device import Device
 from rowgrad_wgpu.plan import (
     CELL,
-    DISPATCH_ELEMENTS,
-    LOOP_ITERATIONS,
     SOFTWARE_KEPT,
     SOFTWARE_TEAM,
     Extent,
@@ -44,21 +42,6 @@ def small_where_slow(device: Device, rows: int, d: int) -> None:
         pytest.skip(f"{device.info.name} on {device.info.api} runs small shapes only, not {rows}×{d}")
     if device.info.backend == "cuda" and rows * max(d, HOST_GPU_LANES) > HOST_GPU_ELEMENTS:
         pytest.skip(f"the host GPU runs small shapes only, not {rows}×{d}")
-
-
-# WebGPU's own defaults, a GPU's.
-WEBGPU = Limits(
-    binding_bytes=128 << 20,
-    binding_alignment=256,
-    groups_per_dimension=65_535,
-    threads_per_group=256,
-    shared_bytes=16 << 10,
-    loop_iterations=LOOP_ITERATIONS,
-    dispatch_elements=DISPATCH_ELEMENTS,
-    pointers=False,
-    software=False,
-    subgroup=0,
-)
 
 
 def whole(rows: int, d: int, chunks: int | None = None) -> Extent:

@@ -6,11 +6,11 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
-from grids import WEBGPU, variants_of
+from grids import variants_of
 
 from rowgrad_wgpu.contract import CHUNK_ROWS, KERNELS, MOST_CHUNKS, STORAGE, chunk_count, storage_name
 from rowgrad_wgpu.errors import DTypeError
-from rowgrad_wgpu.plan import SOFTWARE_TEAM, UNLIMITED
+from rowgrad_wgpu.plan import SOFTWARE_TEAM, UNLIMITED, WEBGPU
 from rowgrad_wgpu.source import PROBE, cuda_files, part_files, shader_folder, shader_text
 
 SHADERS = Path(str(shader_folder()))

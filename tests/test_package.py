@@ -18,7 +18,7 @@ PACKAGE = ROOT / "rowgrad_wgpu"
 # Imports point down this line; the back ends stand beside each other.
 ORDER = (
     *("errors", "contract", "plan", "source", "reference", "bounds", "device"),
-    *("backends", "ops", "check", "yardstick", "bench", "picture", "cli", "__main__"),
+    *("backends", "ops", "check", "yardstick", "bench", "picture", "web", "cli", "__main__"),
 )
 
 
@@ -70,14 +70,20 @@ def shaders() -> set[str]:
     return {str(path.relative_to(ROOT)) for path in (ROOT / "shaders").rglob("*") if path.is_file()}
 
 
+def page() -> set[str]:
+    return {path.name for path in (ROOT / "examples" / "browser").iterdir()}
+
+
 def test_the_wheel_holds_the_shaders_and_works_without_the_folder(built, tmp_path):
     wheel = next(built.glob("*.whl"))
+    held = shaders() | {f"browser/{name}" for name in page()} | {"py.typed"}
     with zipfile.ZipFile(wheel) as archive:
-        assert {f"rowgrad_wgpu/{name}" for name in shaders()} | {"rowgrad_wgpu/py.typed"} <= set(archive.namelist())
+        assert {f"rowgrad_wgpu/{name}" for name in held} <= set(archive.namelist())
         archive.extractall(tmp_path)
-    code = "import rowgrad_wgpu.source as s; print(s.__file__); print(s.shader_text('softmax_back.wgsl')[:15])"
-    where, text = python(code, PYTHONPATH=str(tmp_path)).splitlines()
-    assert where.startswith(str(tmp_path))
+    code = "import rowgrad_wgpu.source as s, rowgrad_wgpu.web as w; print(s.__file__); print(w.page_folder());"
+    code += "print(s.shader_text('softmax_back.wgsl')[:15])"
+    *where, text = python(code, PYTHONPATH=str(tmp_path)).splitlines()
+    assert all(one.startswith(str(tmp_path)) for one in where)
     assert text == "// softmax_back"
     check = "import sys, rowgrad_wgpu.cli as c; sys.exit(c.main(['check', '--device', 'cpu']))"
     assert "every one is within its bound" in python(check, PYTHONPATH=str(tmp_path))
@@ -86,6 +92,7 @@ def test_the_wheel_holds_the_shaders_and_works_without_the_folder(built, tmp_pat
 def test_the_source_archive_holds_what_it_is_built_from(built):
     with tarfile.open(next(built.glob("*.tar.gz"))) as archive:
         names = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
+    assert {f"examples/browser/{name}" for name in page()} < names
     assert shaders() | {"pyproject.toml", "README.md", "LICENSE", "rowgrad_wgpu/py.typed"} <= names
 
 

@@ -3,7 +3,7 @@ from dataclasses import replace
 from itertools import pairwise, product
 
 import pytest
-from grids import WEBGPU, whole
+from grids import whole
 
 from rowgrad_wgpu.contract import CHUNK_ROWS, KERNELS, MOST_CHUNKS, STORAGE
 from rowgrad_wgpu.errors import ShapeError
@@ -24,6 +24,7 @@ from rowgrad_wgpu.plan import (
     SUMMED_CELLS,
     SUMMED_ELEMENTS,
     UNLIMITED,
+    WEBGPU,
     WIDEST_TEAM,
     choose_variant,
     chunk_turns,

@@ -3,11 +3,11 @@ from itertools import product
 import numpy as np
 import pytest
 import wgpu
-from grids import WEBGPU, variants_of, whole
+from grids import variants_of, whole
 from variants import ADAPTERS, alphas_of, every_variant, variant_for
 
 from rowgrad_wgpu.contract import KERNELS, STORAGE
-from rowgrad_wgpu.plan import choose_variant
+from rowgrad_wgpu.plan import WEBGPU, choose_variant
 from rowgrad_wgpu.source import assemble_wgsl, shader_text
 
 KERNEL = pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)

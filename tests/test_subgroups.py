@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from grids import KEPT_D, WEBGPU, check_layer_norm, check_softmax, inputs, small_where_slow, whole
+from grids import KEPT_D, check_layer_norm, check_softmax, inputs, small_where_slow, whole
 from variants import ADAPTERS, WITH_SUBGROUPS
 
 from rowgrad_wgpu import layer_norm_back
 from rowgrad_wgpu.backends import webgpu as backend
 from rowgrad_wgpu.contract import KERNELS, STORAGE
 from rowgrad_wgpu.device import Device
-from rowgrad_wgpu.plan import SOFTWARE_TEAM, choose_variant
+from rowgrad_wgpu.plan import SOFTWARE_TEAM, WEBGPU, choose_variant
 
 SUMMING = [kernel for kernel in KERNELS.values() if "team" in kernel.parts]
 

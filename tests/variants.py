@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import cache
 from itertools import product
 
-from grids import WEBGPU, whole
+from grids import whole
 
 from rowgrad_wgpu.contract import MOST_CHUNKS, STORAGE, Kernel
 from rowgrad_wgpu.errors import ShapeError
@@ -16,6 +16,7 @@ from rowgrad_wgpu.plan import (
     LOOP_ITERATIONS,
     SOFTWARE_KEPT,
     SOFTWARE_TEAM,
+    WEBGPU,
     WIDEST_TEAM,
     Extent,
     Limits,
