@@ -6,7 +6,7 @@ import re
 import shutil
 import subprocess
 import threading
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -16,7 +16,9 @@ import pytest
 from conftest import EXPECTED
 
 from rowgrad_wgpu import bounds, check, cli, source, web
+from rowgrad_wgpu.check import Result
 from rowgrad_wgpu.contract import KERNELS, STORAGE
+from rowgrad_wgpu.device import DeviceInfo
 from rowgrad_wgpu.plan import Extent, Variant, plan_launch
 from rowgrad_wgpu.source import assemble_wgsl
 
@@ -157,7 +159,7 @@ class Server(SimpleHTTPRequestHandler):
         pass
 
 
-def visit(folder, profile, switch=SOFTWARE):
+def visit(folder, profile, switch=SOFTWARE, asked=""):
     """The report of the page in `folder`, from a Chromium of its own."""
     if CHROMIUM is None:
         refuse = pytest.fail if "chromium" in EXPECTED else pytest.skip
@@ -166,7 +168,7 @@ def visit(folder, profile, switch=SOFTWARE):
         server.reports = queue.Queue()
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        url = f"http://localhost:{server.server_port}/?report=report"
+        url = f"http://localhost:{server.server_port}/?report=report{asked}"
         command = [CHROMIUM, *OPTIONS, *switch, f"--user-data-dir={profile}", url]
         browser = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
@@ -178,11 +180,11 @@ def visit(folder, profile, switch=SOFTWARE):
             thread.join()
 
 
-def visit_small(folder, switch=SOFTWARE):
+def visit_small(folder, **more):
     for name, data in web.page_files(SMALL).items():
         (folder / "page" / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / "page" / name).write_bytes(data)
-    return visit(folder / "page", folder / "profile", switch)
+    return visit(folder / "page", folder / "profile", **more)
 
 
 @pytest.mark.slow
@@ -190,7 +192,9 @@ def test_chromium_certifies_its_adapter(exported, plan, tmp_path):
     report = visit(exported, tmp_path)
     assert report["problem"] is None
     assert report["ok"]
-    assert report["device"]["kind"] == "software"
+    assert report["device"]["kind"] == report["plan"] == "software"
+    assert set(report["device"]) >= {field.name for field in fields(DeviceInfo)}
+    assert {frozenset(result) for result in report["results"]} == {frozenset(field.name for field in fields(Result))}
     assert len(report["results"]) == sum(len(one["results"]) for one in plan["cases"])
     assert all(result["ok"] and 0 <= result["share"] <= 1 for result in report["results"])
     assert max(result["share"] for result in report["results"]) > 0.01
@@ -198,10 +202,23 @@ def test_chromium_certifies_its_adapter(exported, plan, tmp_path):
     print(json.dumps(report["device"]), report["browser"], f"{report['seconds']:.1f} s", json.dumps(report["speed"]))
 
 
+@pytest.mark.slow
+def test_chromium_runs_the_plans_of_a_gpu(tmp_path):
+    report = visit_small(tmp_path, asked="&plan=hardware")
+    assert report["problem"] is None
+    assert report["ok"]
+    assert report["plan"] == "hardware"
+
+
 FAULTS = {
     "a wrong term": ("softmax_back.wgsl", "a * (b - inner)", "a * b", {"softmax_back"}),
     "a little wrong": ("softmax_back.wgsl", "a * (b - inner)", "1.00001 * a * (b - inner)", {"softmax_back"}),
     "a NaN": ("lib/gradient.wgsl", "u - means.x", "bitcast<f32>(0x7fc00000u | sizes.d) - means.x", {"layer_norm_back"}),
+    "a NaN that vanishes": (
+        *("softmax_back.wgsl", "a * (b - inner)"),
+        "select(vec4f(), a * (b - inner), abs(a * (b - inner)) < vec4f(1e30))",
+        {"softmax_back"},
+    ),
     "a chunk left out": ("sum_partials.wgsl", "var chunk = 0u", "var chunk = 1u", {"layer_norm_params"}),
     "another last bit the second time": (
         *("sum_partials.wgsl", "dbeta[j] = beta_sum"),

@@ -10,7 +10,9 @@ const NO_WEBGPU =
   "This browser has no WebGPU. Try a current Chrome, Edge, Firefox or Safari; some have it switched off.";
 const NOT_SECURE = "Browsers have WebGPU only for pages that come over https or from localhost.";
 const NO_ADAPTER =
-  "This browser has WebGPU but gives no adapter: it may not trust the GPU's driver, or its hardware acceleration is off.";
+  "This browser has WebGPU but gives no adapter: it may distrust the GPU's driver, or hardware acceleration is off.";
+const LOST = "The device was lost: the driver or the browser's GPU process gave up. Reload the page to try again.";
+const LOST_MS = 100;
 
 // What went wrong, in words for the visitor.
 export class Problem extends Error {}
@@ -45,6 +47,7 @@ export class Machine {
   #kernels;
   #values;
   #problem;
+  #lost;
   #pipelines = new Map();
   #layouts = new Map();
 
@@ -61,7 +64,17 @@ export class Machine {
     this.#kernels = kernels;
     this.#values = values;
     device.addEventListener("uncapturederror", ({ error }) => (this.#problem ??= error.message));
-    device.lost.then(({ message, reason }) => (this.#problem = `The device was lost: ${message || reason}`));
+    device.lost.then(({ message, reason }) => (this.#lost = `${LOST} (${message || reason})`));
+  }
+
+  // What `work` comes to; if it fails because the device was lost, of which the news may come a little later, that.
+  async explained(work) {
+    try {
+      return await work;
+    } catch (error) {
+      await new Promise((resolve) => setTimeout(resolve, LOST_MS));
+      throw this.#lost ? new Problem(this.#lost) : error;
+    }
   }
 
   // Buffers with what was written to them, and the dispatches in order.
@@ -143,8 +156,8 @@ export class Machine {
 
   // Waits until all is done; what the browser said meanwhile is raised.
   async done() {
-    await this.#device.queue.onSubmittedWorkDone().catch(() => {});
-    await this.#heard();
+    await this.#device.queue.onSubmittedWorkDone();
+    this.#heard();
   }
 
   async read(buffer) {
@@ -153,17 +166,15 @@ export class Machine {
     const encoder = this.#device.createCommandEncoder();
     encoder.copyBufferToBuffer(buffer, 0, staging, 0, size);
     this.#device.queue.submit([encoder.finish()]);
-    await staging.mapAsync(GPUMapMode.READ).catch((error) => (this.#problem ??= error.message));
-    await this.#heard();
+    await staging.mapAsync(GPUMapMode.READ);
+    this.#heard();
     const bytes = staging.getMappedRange().slice(0);
     staging.destroy();
     return bytes;
   }
 
-  // A turn of the event loop lets the news of a lost device come in before a wait that failed for it is told.
-  async #heard() {
-    if (this.#problem) await new Promise((resolve) => setTimeout(resolve));
-    if (this.#problem) throw new Problem(this.#problem);
+  #heard() {
+    if (this.#lost || this.#problem) throw new Problem(this.#lost ?? this.#problem);
   }
 
   write(buffer, numbers) {

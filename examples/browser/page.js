@@ -1,8 +1,10 @@
-// What the visitor sees. With ?report=PATH the report also goes to that path of the page's own server.
+// What the visitor sees. Two words in the address are for tests: ?report=PATH sends the report to that path of the
+// page's own server, ?plan=hardware or ?plan=software takes the launches of that kind of adapter whatever is there.
 
 import { checkCase, describe, load, Machine, openAdapter, Problem, timed } from "./check.js";
 
 const element = (id) => document.getElementById(id);
+const asked = new URLSearchParams(location.search);
 
 async function main() {
   const begun = performance.now();
@@ -25,10 +27,11 @@ async function run(report) {
   const adapter = await openAdapter();
   report.device = deviceOf(describe(adapter));
   const machine = await Machine.open(adapter, exported);
-  await check(machine, exported.plan.cases, report);
+  report.plan = asked.get("plan") ?? report.device.kind;
+  await machine.explained(check(machine, exported.plan.cases, report));
   say("waiting", "Timing", "softmax backward");
   const speed = exported.plan.speed[report.device.kind];
-  report.speed = await timed(machine, speed).catch(({ message }) => ({ problem: message }));
+  report.speed = await machine.explained(timed(machine, speed)).catch(({ message }) => ({ problem: message }));
 }
 
 function deviceOf({ kind, ...told }) {
@@ -42,13 +45,14 @@ async function check(machine, cases, report) {
   progress.hidden = false;
   for (const [index, one] of cases.entries()) {
     say("waiting", "Checking", `${one.dtype} ${one.shape.join("×")}, ${one.values}`);
-    report.results.push(...(await checkCase(machine, one, report.device.kind)));
+    report.results.push(...(await checkCase(machine, one, report.plan)));
     progress.value = index + 1;
   }
 }
 
 function say(verdict, word, reason) {
   element("verdict").dataset.verdict = verdict;
+  element("verdict").ariaBusy = verdict === "waiting"; // the verdict is read out, not every input
   element("word").textContent = word;
   element("reason").textContent = reason;
 }
@@ -70,7 +74,7 @@ function verdictOf({ ok, problem, device, results, seconds }) {
   if (ok) return ["certified", "Certified", `${counted}: every one is within its bound.`];
   if (!device) return ["not run", "Not run", problem];
   const told = `${counted}, ${wrong} not within bounds.`;
-  return ["failed", "Failed", problem ? `${problem} Before that: ${told}` : told];
+  return ["failed", "Failed", [problem, results.length && told].filter(Boolean).join(" Before that: ")];
 }
 
 function showAdapter({ device, speed, browser }) {
@@ -138,8 +142,7 @@ function made(tag, text = "", classes = "") {
 }
 
 async function send(report) {
-  const path = new URLSearchParams(location.search).get("report");
-  const url = path && new URL(path, location.href);
+  const url = asked.has("report") && new URL(asked.get("report"), location.href);
   if (url && url.origin === location.origin) await fetch(url, { method: "POST", body: JSON.stringify(report) });
 }
 
