@@ -5,8 +5,10 @@ import dataclasses
 import io
 import json
 import os
+import signal
 import sys
 import tempfile
+import threading
 import time
 import zipfile
 from collections.abc import Iterator, Sequence
@@ -298,16 +300,15 @@ def _run_softmax(options: argparse.Namespace) -> int:
         out = _mapped(partial, y.shape, y.dtype)
         softmax_back(y, dy, out=out, device=device, progress=advance)
         _flush(out)
+        del out  # Windows renames no file that is mapped
     _report(options.output, device.info)
     return 0
 
 
 def _run_layer_norm(options: argparse.Namespace) -> int:
-    if len(options.inputs) > 3:
+    if len(options.inputs) not in (2, 3):
         raise ShapeError(f"expected X.npy DY.npy and perhaps ALPHA.npy, got {len(options.inputs)} files")
     x, dy, *rest = (_load(path, options.bfloat16) for path in options.inputs)
-    if not rest and len(options.inputs) < 2:
-        raise ShapeError("expected X.npy and DY.npy, got one file")
     alpha = rest[0] if rest else None
     with _target(options.output, options.force) as partial, Device(options.device) as device:
         scratch = tempfile.TemporaryDirectory(dir=partial.parent, prefix=".rowgrad-")
@@ -322,6 +323,7 @@ def _run_layer_norm(options: argparse.Namespace) -> int:
             with zipfile.ZipFile(partial, "w", zipfile.ZIP_STORED) as archive:
                 for name in GRADIENT_NAMES:
                     archive.write(Path(folder) / f"{name}.npy", f"{name}.npy")
+            del out, grads
     _report(options.output, device.info)
     return 0
 
@@ -335,13 +337,18 @@ def _export_web(options: argparse.Namespace) -> int:
 
 def _load(path: Path, bfloat16: bool) -> AnyArray:
     """A .npy file, memory-mapped; never unpickled."""
+    if path.exists() and not path.is_file():  # a pipe would be waited for
+        raise DTypeError(f"expected a .npy file, got {path}, which is no file")
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+    except OSError:
+        raise
+    except Exception as error:  # whatever a header makes NumPy raise
         raise DTypeError(f"expected a .npy file of numbers, got {path}: {error}") from error
     if not isinstance(array, np.ndarray):
+        array.close()
         raise DTypeError(f"expected a .npy file, got the archive {path}: save its arrays one by one with numpy.save")
-    if array.dtype.itemsize == 2 and array.dtype.kind in "Vu":
+    if array.dtype in (np.dtype("V2"), np.dtype(np.uint16)):
         if not bfloat16:
             raise DTypeError(
                 f"expected a floating-point type in {path}, got {array.dtype}: pass --bfloat16 if it is that"
@@ -352,16 +359,37 @@ def _load(path: Path, bfloat16: bool) -> AnyArray:
 
 @contextmanager
 def _target(output: Path, force: bool) -> Iterator[Path]:
-    """A file beside the output that takes its name when all is written, and goes if anything fails."""
-    if output.exists() and not force:
-        raise ShapeError(f"expected a new file, got {output}, which exists: pass --force to overwrite it")
-    partial = output.parent / f".{output.name}-{os.getpid()}.partial"
-    try:
-        partial.touch()  # a folder that is not there shows before the work, not after it
+    """A file that takes the output's name when all is written, alone in a folder beside it.
+
+    The folder goes whatever happens, unless the process is killed outright.
+    """
+    _check_output(output, force)
+    place = tempfile.TemporaryDirectory(dir=output.parent, prefix=".rowgrad-", ignore_cleanup_errors=True)
+    with _terminated_as_interrupted(), place as folder:
+        partial = Path(folder) / output.name
         yield partial
+        _check_output(output, force)
         os.replace(partial, output)
+
+
+@contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    """SIGTERM does what Ctrl-C does, so that all is cleaned up; only the main thread may say so."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
     finally:
-        partial.unlink(missing_ok=True)
+        signal.signal(signal.SIGTERM, before)
+
+
+def _check_output(output: Path, force: bool) -> None:
+    if output.is_dir():
+        raise ShapeError(f"expected a file to write, got {output}, a folder")
+    if os.path.lexists(output) and not force:
+        raise ShapeError(f"expected a new file, got {output}, which exists: pass --force to overwrite it")
 
 
 def _mapped(path: Path, shape: tuple[int, ...], dtype: np.dtype) -> AnyArray:

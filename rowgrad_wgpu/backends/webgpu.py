@@ -33,6 +33,7 @@ STAGING_BYTES: Final = 32 << 20
 POOL_BYTES: Final = 256 << 20
 """Bytes of buffers that nobody holds any more and that are kept for the next of their size."""
 
+LEAST_UPLOAD_BLOCK: Final = 1 << 16
 LEAST_BUFFER: Final = 32
 MOST_PIPELINES: Final = 512
 MOST_UNIFORMS: Final = 1024
@@ -239,7 +240,7 @@ class WebGPUBackend:
         free = self._pool.take(size)
         if free is None:
             usage = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
-            free = self._create_buffer(size, usage)
+            free = self._claim(size, usage)
         return StorageBuffer(free, self._pool.returned)
 
     def write(self, buffer: Any, data: npt.NDArray[np.uint8]) -> None:
@@ -250,10 +251,19 @@ class WebGPUBackend:
                 piece = data[start : start + STAGING_BYTES]
                 if piece.nbytes % 4:
                     piece = np.concatenate([piece, np.zeros(-piece.nbytes % 4, np.uint8)])
+                self._make_sure_of_room(piece.nbytes)
                 self._device.queue.write_buffer(buffer.native, start, piece)
                 self._unsubmitted_bytes += piece.nbytes
                 if self._unsubmitted_bytes >= STAGING_BYTES:
                     self.wait(time.monotonic() + WAIT_SECONDS)
+
+    def _make_sure_of_room(self, nbytes: int) -> None:
+        """Fails as an allocation does: where `write_buffer` has no room for its copy, wgpu gives the device up.
+
+        Small copies share a block that is already there.
+        """
+        if nbytes >= LEAST_UPLOAD_BLOCK:
+            self._claim(nbytes, wgpu.BufferUsage.MAP_WRITE | wgpu.BufferUsage.COPY_SRC)
 
     def read(self, buffer: Any, out: npt.NDArray[np.uint8], deadline: float) -> None:
         """Downloads in pieces through a staging buffer."""
@@ -341,6 +351,14 @@ class WebGPUBackend:
         self._device = None
         gc.collect()
 
+    def _claim(self, size: int, usage: int) -> Any:
+        """A new buffer; where there is no room, once more when the launches that hold what was let go of are done."""
+        try:
+            return self._create_buffer(size, usage)
+        except OutOfMemory:
+            self.wait(time.monotonic() + WAIT_SECONDS)
+            return self._create_buffer(size, usage)
+
     def _create_buffer(self, size: int, usage: int) -> Any:
         try:
             return self._device.create_buffer(size=size, usage=usage)
@@ -348,11 +366,7 @@ class WebGPUBackend:
             if self._pool.nbytes:
                 self._pool.clear()
                 return self._create_buffer(size, usage)
-            if isinstance(error, MemoryError) or "memory" in str(error).lower():
-                raise OutOfMemory(
-                    f"the device has no room for {size:,} bytes: free Arrays or use fewer rows"
-                ) from error
-            raise _translation("allocating", error, Error) from error
+            raise _translation(f"allocating {size:,} bytes", error, Error) from error
 
     def _pipeline(self, variant: Variant) -> Any:
         pipeline = self._pipelines.get(variant)
@@ -513,9 +527,10 @@ def _translated(action: str, default: type[Error] = Error) -> Iterator[None]:
 
 def _translation(action: str, error: Exception, default: type[Error]) -> Error:
     text = f"{action}: {type(error).__name__}: {error}"
+    error.__traceback__ = None  # a frame of wgpu's holds its error, a cycle that would hold the arrays of the call
     logger.debug("wgpu failed: %s", text)
     if isinstance(error, MemoryError) or "not enough memory" in text.lower():
-        return OutOfMemory(text)
+        return OutOfMemory(f"the device has no room: free Arrays or use fewer rows ({text})")
     if "lost" in text.lower():
         return DeviceLost(f"{text}; open a new Device")
     return default(text)
