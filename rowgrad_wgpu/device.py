@@ -385,11 +385,18 @@ class Device:
 
     @contextmanager
     def _held(self) -> Iterator[None]:
-        """The device for one thread, open; looked at before too: a fork may have copied the lock of another thread."""
+        """The device for one thread, open; looked at before too: a fork may have copied the lock of another thread.
+
+        A device that is lost meanwhile is closed, so that the next call by default opens another.
+        """
         self._ready()
         with self._lock:
             self._ready()
-            yield
+            try:
+                yield
+            except DeviceLost:
+                self.close()
+                raise
 
     def _ready(self) -> None:
         if self._closed:

@@ -1,0 +1,338 @@
+"""What goes wrong below: no memory, a lost device, a wait without end, a driver that computes wrongly, a full disk."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from grids import inputs
+from watching import watched
+
+import rowgrad_wgpu as rg
+from rowgrad_wgpu import cli, source
+from rowgrad_wgpu.backends import cpu as cpu_backend
+
+limits = pytest.mark.skipif(os.name == "nt", reason="Windows has no limits of this kind")
+address_space = pytest.mark.skipif(sys.platform != "linux", reason="the limit of memory is Linux's")
+
+LIMITED = """
+import resource, sys, numpy as np, rowgrad_wgpu as rg
+
+MIB = 1 << 20
+device = rg.Device(sys.argv[1])
+small = np.ones((64, 1024), np.float32)
+large = np.ones((8192, 1024), np.float32)
+array, large_array = device.asarray(small), device.asarray(large)
+expected = [rg.softmax_back(small, small, device=device).tobytes()]
+expected += [one.tobytes() for one in rg.layer_norm_back(small, small, device=device)]
+rg.softmax_back(large_array, large_array).numpy()
+
+def works():
+    got = [rg.softmax_back(small, small, device=device).tobytes()]
+    got += [one.numpy().tobytes() for one in rg.layer_norm_back(array, array)]
+    assert got == expected
+    assert rg.softmax_back(large_array, large_array).numpy()[-1, -1] == -1023
+
+def until_full(make):
+    kept = []
+    try:
+        while len(kept) < 10_000:
+            kept.append(make())
+    except rg.OutOfMemory as error:
+        assert "room" in str(error)
+        return
+    raise AssertionError("there was always room")
+
+def let_go_of():
+    with device.batch():
+        for _ in range(20):
+            rg.softmax_back(large_array, large_array)
+
+def in_a_batch():
+    with device.batch():
+        until_full(lambda: rg.softmax_back(large_array, large_array))
+
+with open("/proc/self/statm") as file:
+    taken = int(file.read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (taken + 250 * MIB,) * 2)
+calls = {
+    "a large array": lambda: until_full(lambda: device.empty(1 << 28, np.float32)),
+    "arrays": lambda: until_full(lambda: device.empty(large.shape, np.float32)),
+    "uploads": lambda: until_full(lambda: device.asarray(large)),
+    "results": lambda: until_full(lambda: rg.softmax_back(large_array, large_array)),
+    "a batch": in_a_batch,
+    "results that are let go of": let_go_of,
+    "downloads": lambda: until_full(large_array.numpy),
+    "host arrays": lambda: until_full(lambda: rg.softmax_back(large, large, device=device)),
+    "parameters": lambda: until_full(lambda: rg.layer_norm_back(large, large, device=device)),
+}
+for name, call in calls.items():
+    print(name)
+    call()
+    works()
+"""
+
+
+@address_space
+@pytest.mark.parametrize("spec", ["cpu", "wgpu:vulkan"])
+def test_out_of_memory_and_on(open_device, spec):
+    """OpenGL is left out: wgpu does not ask it whether there was room."""
+    assert len(watched("-c", LIMITED, open_device(spec).info.spec)) == 9
+
+
+def test_no_room_in_the_middle_of_a_call(cpu, monkeypatch):
+    def full(*given):
+        raise MemoryError
+
+    given = inputs(6, 33, "float32")
+    expected = rg.softmax_back(given["y"], given["dy"], device=cpu)
+    monkeypatch.setattr(cpu_backend, "_row_sum", full)
+    with pytest.raises(rg.OutOfMemory, match="no room"):
+        rg.softmax_back(given["y"], given["dy"], device=cpu)
+    monkeypatch.undo()
+    assert np.array_equal(rg.softmax_back(given["y"], given["dy"], device=cpu), expected)
+
+
+@pytest.fixture
+def own_webgpu(webgpu):
+    """A device that may be broken."""
+    with rg.Device(webgpu.info.spec) as device:
+        yield device
+
+
+def lose(device):
+    """What a driver's reset does, as far as wgpu shows it."""
+    device._backend._device.destroy()
+
+
+def test_a_lost_device(own_webgpu):
+    given = inputs(6, 33, "float32")
+    y, dy = (own_webgpu.asarray(given[name]) for name in ("y", "dy"))
+    expected = rg.softmax_back(y, dy).numpy()
+    batch = own_webgpu.batch()
+    batch.__enter__()
+    rg.softmax_back(y, dy)
+    lose(own_webgpu)
+    for call in (
+        lambda: batch.__exit__(None, None, None),
+        lambda: rg.softmax_back(y, dy),
+        lambda: rg.softmax_back(y, dy, out=own_webgpu.empty((6, 33), np.float32)),
+        lambda: rg.softmax_back(given["y"], given["dy"], device=own_webgpu),
+        lambda: rg.layer_norm_back(given["x"], given["dy"], device=own_webgpu),
+        lambda: own_webgpu.asarray(given["x"]),
+        y.numpy,
+        own_webgpu.synchronize,
+    ):
+        with pytest.raises(rg.DeviceLost, match="open a new"):
+            call()
+    own_webgpu.close()
+    with rg.Device(own_webgpu.info.spec) as new:
+        assert np.array_equal(rg.softmax_back(given["y"], given["dy"], device=new), expected)
+
+
+def test_lost_between_the_recording_and_the_submission(own_webgpu):
+    """A submission that wgpu refuses ends the process, so it must not come to one."""
+    array = own_webgpu.asarray(inputs(6, 33, "float32")["y"])
+    with pytest.raises(rg.DeviceLost, match="open a new"), own_webgpu.batch():
+        rg.softmax_back(array, array)
+        lose(own_webgpu)
+
+
+def test_lost_while_it_is_waited_for(own_webgpu, monkeypatch):
+    array = own_webgpu.asarray(inputs(6, 33, "float32")["y"])
+
+    def lost(*given):
+        raise RuntimeError("the device was lost")
+
+    import wgpu.backends.wgpu_native as native
+
+    monkeypatch.setattr(native.GPUBuffer, "map_sync", lost)
+    with pytest.raises(rg.DeviceLost, match="the device was lost"):
+        array.numpy()
+    with pytest.raises(rg.DeviceLost, match="open a new"):
+        own_webgpu.synchronize()
+    monkeypatch.undo()
+    with rg.Device(own_webgpu.info.spec):
+        pass
+
+
+def test_a_default_device_that_was_lost_is_opened_anew(webgpu, monkeypatch):
+    from rowgrad_wgpu import ops
+
+    monkeypatch.setattr(ops, "_default", {})
+    given = inputs(6, 33, "float32")
+    expected = rg.softmax_back(given["y"], given["dy"], device=webgpu.info.spec)
+    kept = ops.default_device(webgpu.info.spec)
+    lose(kept)
+    with pytest.raises(rg.DeviceLost):
+        rg.softmax_back(given["y"], given["dy"], device=webgpu.info.spec)
+    assert np.array_equal(rg.softmax_back(given["y"], given["dy"], device=webgpu.info.spec), expected)
+    ops.default_device(webgpu.info.spec).close()
+
+
+def test_a_wait_past_its_deadline(own_webgpu, monkeypatch):
+    import wgpu.backends.wgpu_native as native
+
+    given = inputs(6, 33, "float32")
+    array = own_webgpu.asarray(given["y"])
+    expected = rg.softmax_back(array, array).numpy()
+    monkeypatch.setattr(native.GPUBuffer, "map_sync", lambda *given: time.sleep(3))  # a device that does not finish
+    for call in (lambda: own_webgpu.synchronize(0.2), lambda: array.numpy(0.2), lambda: array.numpy(timeout=0)):
+        begun = time.monotonic()
+        with pytest.raises(rg.DeviceTimeout, match="in the time given"):
+            call()
+        assert time.monotonic() - begun < 2.5
+    monkeypatch.undo()
+    assert np.array_equal(rg.softmax_back(array, array).numpy(), expected)
+
+
+def planted(monkeypatch, name, right, wrong):
+    """A compiler that takes `right` for `wrong`."""
+    text, original = source.shader_text(name), source.shader_text
+    assert right in text
+    monkeypatch.setattr(source, "shader_text", lambda one: text.replace(right, wrong) if one == name else original(one))
+
+
+MISCOMPILED = {
+    "a sum over fewer threads": ("lib/team.wgsl", "var reach = TEAM / 2u", "var reach = TEAM / 4u"),
+    "zeros": ("softmax_back.wgsl", "a * (b - inner)", "0.0 * a"),
+    "ties away from even": ("lib/storage/bfloat16.wgsl", "+ ((bits >> vec4u(16u)) & vec4u(1u))", "+ 1u"),
+    "a NaN lost": ("softmax_back.wgsl", "a * (b - inner)", "max(a * (b - inner), vec4f(-1e30))"),
+}
+
+
+@pytest.mark.parametrize("fault", MISCOMPILED)
+def test_a_driver_that_computes_wrongly(vulkan, fault, monkeypatch):
+    planted(monkeypatch, *MISCOMPILED[fault])
+    with pytest.raises(rg.DeviceUnavailable, match=r"computes wrongly: .* expected \[.*\], got \[.*driver"):
+        rg.Device(vulkan.info.spec)
+
+
+def test_auto_goes_by_a_driver_that_computes_wrongly(vulkan, monkeypatch, caplog):
+    monkeypatch.delenv("ROWGRAD_DEVICE", raising=False)
+    planted(monkeypatch, *MISCOMPILED["zeros"])
+    with rg.Device() as device:
+        assert device.info.spec == "cpu"
+    assert "computes wrongly" in caplog.text
+
+
+def test_a_driver_that_does_not_compile(vulkan, monkeypatch):
+    planted(monkeypatch, "softmax_back.wgsl", "fn softmax_back", "fn softmax_back_of_another_name")
+    with pytest.raises(rg.DeviceUnavailable, match="compiling"):
+        rg.Device(vulkan.info.spec)
+
+
+@pytest.fixture
+def files(tmp_path):
+    for name, array in inputs(400, 64, "float32").items():
+        np.save(tmp_path / f"{name}.npy", array)
+    return tmp_path
+
+
+def python(code, *arguments):
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+
+
+RUN = """
+import os, sys
+from rowgrad_wgpu import cli, ops
+
+ops.BLOCK_BYTES = 4096  # many blocks
+
+def stopped(original):
+    def run(*given, progress, **more):
+        def half(done, rows):
+            if done > rows / 2:
+                STOP
+        return original(*given, progress=half, **more)
+    return run
+
+cli.softmax_back, cli.layer_norm_back = stopped(cli.softmax_back), stopped(cli.layer_norm_back)
+sys.exit(cli.main(sys.argv[1:]))
+"""
+
+
+def stopped_run(files, operation, stop, *options):
+    first = "y" if operation == "softmax-back" else "x"
+    arguments = ["run", operation, files / f"{first}.npy", files / "dy.npy", "-o", files / "out", "--device", "cpu"]
+    return python(RUN.replace("STOP", stop), *arguments, *options)
+
+
+@limits
+@pytest.mark.parametrize("operation", ["softmax-back", "layer-norm-back"])
+@pytest.mark.parametrize("options", [(), ("--force",)], ids=["new", "forced"])
+def test_killed_outright(files, operation, options):
+    if options:
+        (files / "out").write_bytes(b"the old one")
+    before = sorted(files.iterdir())
+    done = stopped_run(files, operation, "os.kill(os.getpid(), 9)", *options)
+    assert done.returncode == -9
+    left = [path for path in files.iterdir() if path not in before]
+    assert [path.name[:9] for path in left] == [".rowgrad-"]
+    if options:
+        assert (files / "out").read_bytes() == b"the old one"
+    first = "y" if operation == "softmax-back" else "x"
+    paths = [str(files / f"{name}.npy") for name in (first, "dy")]
+    again = ["run", operation, *paths, "-o", str(files / "out"), "--device", "cpu", *options]
+    assert cli.main(again) == 0  # what was left is not in the way
+
+
+@limits
+@pytest.mark.parametrize("operation", ["softmax-back", "layer-norm-back"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted(files, operation, number):
+    before = sorted(files.iterdir())
+    done = stopped_run(files, operation, f"os.kill(os.getpid(), {int(number)})")
+    assert done.returncode == 130
+    assert done.stderr == "rowgrad: interrupted\n"
+    assert sorted(files.iterdir()) == before
+
+
+FULL = """
+import resource, sys
+from rowgrad_wgpu import cli
+resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))  # bytes of a file; dx alone takes 102,528
+sys.exit(cli.main(sys.argv[1:]))
+"""
+
+
+@limits
+@pytest.mark.parametrize("operation", ["softmax-back", "layer-norm-back"])
+def test_a_file_beyond_the_limit(files, operation):
+    before = sorted(files.iterdir())
+    first = "y" if operation == "softmax-back" else "x"
+    arguments = ["run", operation, files / f"{first}.npy", files / "dy.npy", "-o", files / "out", "--device", "cpu"]
+    done = python(FULL.format(limit=60_000), *arguments)
+    assert done.returncode == 1
+    assert done.stderr.startswith("rowgrad: File too large")
+    assert sorted(files.iterdir()) == before
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 256 KiB."""
+    place = tmp_path / "small"
+    place.mkdir()
+    options = ["mount", "-t", "tmpfs", "-o", "size=256k", "none", str(place)]
+    if sys.platform != "linux" or subprocess.run(options, capture_output=True, check=False).returncode:
+        pytest.skip("only root on Linux may mount a small file system")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+@pytest.mark.parametrize("room", [50_000, 110_000, 160_000])
+@pytest.mark.parametrize("operation", ["softmax-back", "layer-norm-back"])
+def test_a_full_disk(files, small_disk, operation, room):
+    """Full at dx, or at the archive that it is copied to."""
+    (small_disk / "ballast").write_bytes(bytes(256 * 1024 - room))
+    first = "y" if operation == "softmax-back" else "x"
+    arguments = ["run", operation, files / f"{first}.npy", files / "dy.npy"]
+    done = python(FULL.format(limit=-1), *arguments, "-o", small_disk / "out", "--device", "cpu")
+    fits = room > (103_000 if operation == "softmax-back" else 206_000)
+    assert done.returncode == (0 if fits else 1)
+    assert fits or done.stderr.startswith("rowgrad: No space left on device")
+    assert sorted(path.name for path in small_disk.iterdir()) == ["ballast", *(["out"] if fits else [])]
