@@ -1,5 +1,6 @@
 """What goes wrong below: no memory, a lost device, a wait without end, a driver that computes wrongly, a full disk."""
 
+import json
 import os
 import signal
 import subprocess
@@ -15,8 +16,10 @@ import rowgrad_wgpu as rg
 from rowgrad_wgpu import cli, source
 from rowgrad_wgpu.backends import cpu as cpu_backend
 
-limits = pytest.mark.skipif(os.name == "nt", reason="Windows has no limits of this kind")
+forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 address_space = pytest.mark.skipif(sys.platform != "linux", reason="the limit of memory is Linux's")
+
+OPERATIONS = ("softmax-back", "layer-norm-back")
 
 LIMITED = """
 import resource, sys, numpy as np, rowgrad_wgpu as rg
@@ -24,7 +27,7 @@ import resource, sys, numpy as np, rowgrad_wgpu as rg
 MIB = 1 << 20
 device = rg.Device(sys.argv[1])
 small = np.ones((64, 1024), np.float32)
-large = np.ones((8192, 1024), np.float32)
+large = np.ones((2048, 1024), np.float32)
 array, large_array = device.asarray(small), device.asarray(large)
 expected = [rg.softmax_back(small, small, device=device).tobytes()]
 expected += [one.tobytes() for one in rg.layer_norm_back(small, small, device=device)]
@@ -48,8 +51,9 @@ def until_full(make):
 
 def let_go_of():
     with device.batch():
-        for _ in range(20):
-            rg.softmax_back(large_array, large_array)
+        for rows in range(2100, 2110):  # no two of a size, which could be lent again
+            array = device.empty((rows, 1024), np.float32)
+            rg.softmax_back(array, array)
 
 def in_a_batch():
     with device.batch():
@@ -57,7 +61,7 @@ def in_a_batch():
 
 with open("/proc/self/statm") as file:
     taken = int(file.read().split()[0]) * resource.getpagesize()
-resource.setrlimit(resource.RLIMIT_AS, (taken + 250 * MIB,) * 2)
+resource.setrlimit(resource.RLIMIT_AS, (taken + 80 * MIB,) * 2)
 calls = {
     "a large array": lambda: until_full(lambda: device.empty(1 << 28, np.float32)),
     "arrays": lambda: until_full(lambda: device.empty(large.shape, np.float32)),
@@ -205,13 +209,13 @@ MISCOMPILED = {
 
 
 @pytest.mark.parametrize("fault", MISCOMPILED)
-def test_a_driver_that_computes_wrongly(vulkan, fault, monkeypatch):
+def test_a_driver_that_computes_wrongly(adapter, fault, monkeypatch):
     planted(monkeypatch, *MISCOMPILED[fault])
     with pytest.raises(rg.DeviceUnavailable, match=r"computes wrongly: .* expected \[.*\], got \[.*driver"):
-        rg.Device(vulkan.info.spec)
+        rg.Device(adapter.info.spec)
 
 
-def test_auto_goes_by_a_driver_that_computes_wrongly(vulkan, monkeypatch, caplog):
+def test_auto_goes_by_a_driver_that_computes_wrongly(adapter, monkeypatch, caplog):
     monkeypatch.delenv("ROWGRAD_DEVICE", raising=False)
     planted(monkeypatch, *MISCOMPILED["zeros"])
     with rg.Device() as device:
@@ -219,10 +223,34 @@ def test_auto_goes_by_a_driver_that_computes_wrongly(vulkan, monkeypatch, caplog
     assert "computes wrongly" in caplog.text
 
 
-def test_a_driver_that_does_not_compile(vulkan, monkeypatch):
+def test_a_driver_that_does_not_compile(adapter, monkeypatch):
     planted(monkeypatch, "softmax_back.wgsl", "fn softmax_back", "fn softmax_back_of_another_name")
     with pytest.raises(rg.DeviceUnavailable, match="compiling"):
-        rg.Device(vulkan.info.spec)
+        rg.Device(adapter.info.spec)
+
+
+RUNS = """
+import json, os, resource, sys
+from rowgrad_wgpu import cli, ops
+
+ops.BLOCK_BYTES = 4096  # many blocks
+
+def halfway(original):
+    def run(*given, progress, **more):
+        return original(*given, progress=lambda done, rows: done > rows / 2 and stop(), **more)
+    return run
+
+def stop():
+    pass
+
+cli.softmax_back, cli.layer_norm_back = halfway(cli.softmax_back), halfway(cli.layer_norm_back)
+for arguments, code in json.loads(sys.argv[1]):
+    pid = os.fork()
+    if not pid:
+        exec(code)
+        os._exit(cli.main(arguments))
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
 
 
 @pytest.fixture
@@ -232,83 +260,63 @@ def files(tmp_path):
     return tmp_path
 
 
-def python(code, *arguments):
-    command = [sys.executable, "-c", code, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+def run_arguments(files, operation, out, *options):
+    paths = [files / f"{name}.npy" for name in ("y" if operation == "softmax-back" else "x", "dy")]
+    return list(map(str, ["run", operation, *paths, "-o", out, "--device", "cpu", *options]))
 
 
-RUN = """
-import os, sys
-from rowgrad_wgpu import cli, ops
+def forked(*runs):
+    """Each run's exit status, and what all wrote to stderr. A run is the arguments of `rowgrad` and code before it.
 
-ops.BLOCK_BYTES = 4096  # many blocks
-
-def stopped(original):
-    def run(*given, progress, **more):
-        def half(done, rows):
-            if done > rows / 2:
-                STOP
-        return original(*given, progress=half, **more)
-    return run
-
-cli.softmax_back, cli.layer_norm_back = stopped(cli.softmax_back), stopped(cli.layer_norm_back)
-sys.exit(cli.main(sys.argv[1:]))
-"""
+    One child forks for each of them, before it has any thread: importing takes longer than a run.
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", RUNS, json.dumps(runs)], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return list(map(int, done.stdout.split())), done.stderr.splitlines()
 
 
-def stopped_run(files, operation, stop, *options):
-    first = "y" if operation == "softmax-back" else "x"
-    arguments = ["run", operation, files / f"{first}.npy", files / "dy.npy", "-o", files / "out", "--device", "cpu"]
-    return python(RUN.replace("STOP", stop), *arguments, *options)
-
-
-@limits
-@pytest.mark.parametrize("operation", ["softmax-back", "layer-norm-back"])
-@pytest.mark.parametrize("options", [(), ("--force",)], ids=["new", "forced"])
-def test_killed_outright(files, operation, options):
-    if options:
-        (files / "out").write_bytes(b"the old one")
+@forks
+def test_killed_outright(files):
+    (files / "old").write_bytes(b"the old one")
+    outputs = {"new": (), "old": ("--force",)}
+    runs = [
+        run_arguments(files, operation, files / out, *options)
+        for operation in OPERATIONS
+        for out, options in outputs.items()
+    ]
     before = sorted(files.iterdir())
-    done = stopped_run(files, operation, "os.kill(os.getpid(), 9)", *options)
-    assert done.returncode == -9
-    left = [path for path in files.iterdir() if path not in before]
-    assert [path.name[:9] for path in left] == [".rowgrad-"]
-    if options:
-        assert (files / "out").read_bytes() == b"the old one"
-    first = "y" if operation == "softmax-back" else "x"
-    paths = [str(files / f"{name}.npy") for name in (first, "dy")]
-    again = ["run", operation, *paths, "-o", str(files / "out"), "--device", "cpu", *options]
-    assert cli.main(again) == 0  # what was left is not in the way
+    statuses, _ = forked(*((run, "def stop(): os.kill(os.getpid(), 9)") for run in runs))
+    assert statuses == [-9] * 4
+    left = [path.name[:9] for path in files.iterdir() if path not in before]
+    assert left == [".rowgrad-"] * 4
+    assert (files / "old").read_bytes() == b"the old one"
+    assert [cli.main([*run, "--force"]) for run in runs] == [0] * 4  # what was left is not in the way
 
 
-@limits
-@pytest.mark.parametrize("operation", ["softmax-back", "layer-norm-back"])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_interrupted(files, operation, number):
+@forks
+def test_interrupted(files):
     before = sorted(files.iterdir())
-    done = stopped_run(files, operation, f"os.kill(os.getpid(), {int(number)})")
-    assert done.returncode == 130
-    assert done.stderr == "rowgrad: interrupted\n"
+    statuses, said = forked(
+        *(
+            (run_arguments(files, operation, files / "out"), f"def stop(): os.kill(os.getpid(), {int(number)})")
+            for operation in OPERATIONS
+            for number in (signal.SIGINT, signal.SIGTERM)
+        )
+    )
+    assert statuses == [130] * 4
+    assert said == ["rowgrad: interrupted"] * 4
     assert sorted(files.iterdir()) == before
 
 
-FULL = """
-import resource, sys
-from rowgrad_wgpu import cli
-resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))  # bytes of a file; dx alone takes 102,528
-sys.exit(cli.main(sys.argv[1:]))
-"""
-
-
-@limits
-@pytest.mark.parametrize("operation", ["softmax-back", "layer-norm-back"])
-def test_a_file_beyond_the_limit(files, operation):
+@forks
+def test_a_file_beyond_the_limit(files):
     before = sorted(files.iterdir())
-    first = "y" if operation == "softmax-back" else "x"
-    arguments = ["run", operation, files / f"{first}.npy", files / "dy.npy", "-o", files / "out", "--device", "cpu"]
-    done = python(FULL.format(limit=60_000), *arguments)
-    assert done.returncode == 1
-    assert done.stderr.startswith("rowgrad: File too large")
+    limit = "resource.setrlimit(resource.RLIMIT_FSIZE, (60_000,) * 2)"  # bytes; dx alone takes 102,528
+    statuses, said = forked(*((run_arguments(files, operation, files / "out"), limit) for operation in OPERATIONS))
+    assert statuses == [1, 1]
+    assert all(line.startswith("rowgrad: File too large") for line in said)
     assert sorted(files.iterdir()) == before
 
 
@@ -324,15 +332,24 @@ def small_disk(tmp_path):
     subprocess.run(["umount", str(place)], check=True)
 
 
-@pytest.mark.parametrize("room", [50_000, 110_000, 160_000])
-@pytest.mark.parametrize("operation", ["softmax-back", "layer-norm-back"])
-def test_a_full_disk(files, small_disk, operation, room):
-    """Full at dx, or at the archive that it is copied to."""
-    (small_disk / "ballast").write_bytes(bytes(256 * 1024 - room))
-    first = "y" if operation == "softmax-back" else "x"
-    arguments = ["run", operation, files / f"{first}.npy", files / "dy.npy"]
-    done = python(FULL.format(limit=-1), *arguments, "-o", small_disk / "out", "--device", "cpu")
-    fits = room > (103_000 if operation == "softmax-back" else 206_000)
-    assert done.returncode == (0 if fits else 1)
-    assert fits or done.stderr.startswith("rowgrad: No space left on device")
-    assert sorted(path.name for path in small_disk.iterdir()) == ["ballast", *(["out"] if fits else [])]
+def test_a_full_disk(files, small_disk):
+    """Full at dx, or at the archive that it is copied to; the last run fits."""
+    rooms = [
+        ("softmax-back", 50_000),
+        ("layer-norm-back", 50_000),
+        ("layer-norm-back", 160_000),
+        ("softmax-back", 110_000),
+    ]
+    ballast = small_disk / "ballast"
+    statuses, said = forked(
+        *(
+            (
+                run_arguments(files, operation, small_disk / "out"),
+                f"with open({str(ballast)!r}, 'wb') as file: file.write(bytes({(256 << 10) - room}))",
+            )
+            for operation, room in rooms
+        )
+    )
+    assert statuses == [1, 1, 1, 0]
+    assert [line.startswith("rowgrad: No space left on device") for line in said] == [True, True, True, False]
+    assert sorted(path.name for path in small_disk.iterdir()) == ["ballast", "out"]

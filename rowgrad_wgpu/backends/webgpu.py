@@ -360,13 +360,16 @@ class WebGPUBackend:
             return self._create_buffer(size, usage)
 
     def _create_buffer(self, size: int, usage: int) -> Any:
+        """A new buffer; where there is no room, once more without those that the pool keeps."""
         try:
+            return self._try_to_create(size, usage)
+        except OutOfMemory:
+            self._pool.clear()
+            return self._try_to_create(size, usage)
+
+    def _try_to_create(self, size: int, usage: int) -> Any:
+        with _translated(f"allocating {size:,} bytes"):
             return self._device.create_buffer(size=size, usage=usage)
-        except (wgpu.GPUError, MemoryError) as error:
-            if self._pool.nbytes:
-                self._pool.clear()
-                return self._create_buffer(size, usage)
-            raise _translation(f"allocating {size:,} bytes", error, Error) from error
 
     def _pipeline(self, variant: Variant) -> Any:
         pipeline = self._pipelines.get(variant)
