@@ -135,23 +135,25 @@ class StorageBuffer:
 
     __slots__ = ("_returned", "native", "size")
 
-    def __init__(self, buffer: Any, returned: "deque[Any]") -> None:
+    def __init__(self, buffer: Any, returned: "deque[int]") -> None:
         self.native = buffer
         self.size: int = buffer.size
         self._returned = returned
 
     def __del__(self) -> None:
-        self._returned.append(self.native)  # in whatever thread collects: a deque takes that
+        self._returned.append(id(self.native))  # in whatever thread collects: a deque takes that
 
 
 class BufferPool:
     """Buffers that nobody holds, by their size; `dropped` is told when the oldest go because there are too many bytes.
 
-    What is queued on a buffer runs before what its next holder queues, so it may be lent at once.
+    What is queued on a buffer runs before what its next holder queues, so it may be lent at once. The pool holds what
+    it has lent: Python would end a buffer that is nobody else's together with the cycle that its holder was part of.
     """
 
     def __init__(self, dropped: Callable[[], None]) -> None:
-        self.returned: deque[Any] = deque()
+        self._returned: deque[int] = deque()
+        self._lent: dict[int, Any] = {}
         self._dropped = dropped
         self._free: OrderedDict[int, list[Any]] = OrderedDict()
         self._nbytes = 0
@@ -162,6 +164,11 @@ class BufferPool:
         self._collect()
         return self._nbytes
 
+    def lend(self, buffer: Any) -> StorageBuffer:
+        """The buffer for a holder; it comes back when nobody holds that any more."""
+        self._lent[id(buffer)] = buffer
+        return StorageBuffer(buffer, self._returned)
+
     def take(self, size: int) -> Any:
         """A buffer of `size` bytes, or None."""
         self._collect()
@@ -171,8 +178,13 @@ class BufferPool:
         self._nbytes -= size
         return free.pop()
 
+    def close(self) -> None:
+        """Lets go of every buffer, and takes none back."""
+        self.clear()
+        self._lent.clear()
+
     def clear(self) -> None:
-        """Lets go of every buffer."""
+        """Lets go of every buffer that nobody holds."""
         self._collect()
         self._free.clear()
         self._nbytes = 0
@@ -180,8 +192,10 @@ class BufferPool:
 
     def _collect(self) -> None:
         """Takes in what has come back; the sizes that were asked for longest ago go first."""
-        while self.returned:
-            buffer = self.returned.popleft()
+        while self._returned:
+            buffer = self._lent.pop(self._returned.popleft(), None)
+            if buffer is None:  # lent before the pool was closed
+                continue
             self._free.setdefault(buffer.size, []).append(buffer)
             self._free.move_to_end(buffer.size)
             self._nbytes += buffer.size
@@ -241,7 +255,7 @@ class WebGPUBackend:
         if free is None:
             usage = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
             free = self._claim(size, usage)
-        return StorageBuffer(free, self._pool.returned)
+        return self._pool.lend(free)
 
     def write(self, buffer: Any, data: npt.NDArray[np.uint8]) -> None:
         """Uploads in pieces, each handed over before the next."""
@@ -344,7 +358,7 @@ class WebGPUBackend:
         A device and its queue refer to each other, so that its memory and its thread stay until Python collects.
         """
         self._encoder = self._pass = self._staging = None
-        self._pool.clear()
+        self._pool.close()
         self._pipelines.clear()
         self._uniforms.clear()
         self._layouts.clear()
