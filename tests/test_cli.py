@@ -1,3 +1,4 @@
+import io
 import json
 import os
 import pickle
@@ -10,14 +11,14 @@ import pytest
 from grids import inputs
 
 import rowgrad_wgpu as rg
-from rowgrad_wgpu import cli
+from rowgrad_wgpu import check, cli
 
 NO_ADAPTER = dict.fromkeys(("VK_DRIVER_FILES", "VK_ICD_FILENAMES", "__EGL_VENDOR_LIBRARY_FILENAMES"), "/nonexistent")
 
 
-def rowgrad(*arguments, **environment):
+def python(*arguments, **environment):
     return subprocess.run(
-        [sys.executable, "-m", "rowgrad_wgpu", *map(str, arguments)],
+        [sys.executable, *map(str, arguments)],
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
@@ -36,6 +37,12 @@ def files(tmp_path):
     return folder
 
 
+@pytest.fixture
+def few_cases(monkeypatch):
+    """`rowgrad check` with some of its cases."""
+    monkeypatch.setattr(cli, "cases", lambda full: list(check.cases(full))[::20])
+
+
 def test_info_names_every_device(capsys):
     assert cli.main(["info", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
@@ -45,16 +52,25 @@ def test_info_names_every_device(capsys):
     assert "auto takes" in capsys.readouterr().out
 
 
+HIDDEN = """
+import sys
+from rowgrad_wgpu import cli
+
+cli.cases = lambda full: []  # the seed's alone
+statuses = [cli.main(arguments.split()) for arguments in ("info --json", "check --device wgpu", "check --json")]
+assert statuses == [0, 1, 0], statuses
+"""
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="hides the drivers as Linux finds them")
 def test_without_an_adapter():
-    told = json.loads(rowgrad("info", "--json", ROWGRAD_DEVICE="", **NO_ADAPTER).stdout)
+    done = python("-c", HIDDEN, ROWGRAD_DEVICE="", **NO_ADAPTER)
+    assert done.returncode == 0, done.stderr
+    told, end = json.JSONDecoder().raw_decode(done.stdout)
     assert [one["spec"] for one in told["devices"]] == ["cpu"]
     assert "driver" in told["missing"][0]["reason"]
-    refused = rowgrad("check", "--device", "wgpu", **NO_ADAPTER)
-    assert refused.returncode == 1
-    assert "mesa-vulkan-drivers" in refused.stderr
-    assert "Traceback" not in refused.stderr
-    assert rowgrad("check", ROWGRAD_DEVICE="", **NO_ADAPTER).returncode == 0
+    assert "mesa-vulkan-drivers" in done.stderr
+    assert json.loads(done.stdout[end:])["device"]["spec"] == "cpu"
 
 
 def test_check_prints_the_seeds_lines_and_a_table(named_device, capsys):
@@ -65,15 +81,18 @@ def test_check_prints_the_seeds_lines_and_a_table(named_device, capsys):
     assert "every one is within its bound" in told
 
 
-def test_an_encoding_without_greek_letters():
+def test_an_encoding_without_greek_letters(few_cases, monkeypatch):
     """Windows has no α in the code page that it takes for files and pipes."""
-    done = rowgrad("check", "--device", "cpu", PYTHONIOENCODING="ascii")
-    assert done.returncode == 0, done.stderr
-    assert "d?" in done.stdout
-    assert "every one is within its bound" in done.stdout
+    printed = io.TextIOWrapper(io.BytesIO(), "ascii")
+    monkeypatch.setattr(sys, "stdout", printed)
+    assert cli.main(["check", "--device", "cpu"]) == 0
+    printed.flush()
+    told = printed.buffer.getvalue().decode("ascii")
+    assert "d?" in told
+    assert "every one is within its bound" in told
 
 
-def test_check_as_json(capsys):
+def test_check_as_json(few_cases, capsys):
     assert cli.main(["check", "--device", "cpu", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["ok"] is True
@@ -81,9 +100,7 @@ def test_check_as_json(capsys):
     assert set(told["results"][0]) >= {"kernel", "dtype", "shape", "output", "gap", "bound", "ok"}
 
 
-def test_a_check_that_fails(capsys, monkeypatch):
-    from rowgrad_wgpu import check
-
+def test_a_check_that_fails(few_cases, capsys, monkeypatch):
     right = check.softmax_back
     monkeypatch.setattr(check, "softmax_back", lambda *given, **more: right(*given, **more) * 0)
     assert cli.main(["check", "--device", "cpu"]) == 1
@@ -92,18 +109,16 @@ def test_a_check_that_fails(capsys, monkeypatch):
     assert json.loads(capsys.readouterr().out)["ok"] is False
 
 
-def test_a_spec_that_means_nothing():
-    done = rowgrad("check", "--device", "nonsense")
-    assert done.returncode == 1
-    assert "wgpu:metal" in done.stderr
-    assert "Traceback" not in done.stderr
+def test_a_spec_that_means_nothing(capsys):
+    assert cli.main(["check", "--device", "nonsense"]) == 1
+    assert "wgpu:metal" in capsys.readouterr().err
 
 
 def test_run_softmax_back(files):
+    """By the command itself, as the others call what is behind it."""
     out = files / "dx of mine.npy"
-    assert (
-        rowgrad("run", "softmax-back", files / "y.npy", files / "dy.npy", "-o", out, "--device", "cpu").returncode == 0
-    )
+    inputs_and_output = (files / "y.npy", files / "dy.npy", "-o", out)
+    assert python("-m", "rowgrad_wgpu", "run", "softmax-back", *inputs_and_output, "--device", "cpu").returncode == 0
     expected = rg.softmax_back(np.load(files / "y.npy"), np.load(files / "dy.npy"), device="cpu")
     assert np.array_equal(np.load(out), expected)
 

@@ -21,13 +21,13 @@ def abused(device: rg.Device, calls: int, number: int) -> None:
     assert min(right, wrong) >= calls // 10
 
 
-def test_a_thousand_calls(named_device):
-    abused(named_device, {"numpy": 500, "gl": 200}.get(named_device.info.api, 300), 1)
+def test_hundreds_of_calls(named_device):
+    abused(named_device, 300 if named_device.info.api == "numpy" else 200, 1)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3000)
-def test_ten_thousand_calls(named_device):
+def test_thousands_of_calls(named_device):
     abused(named_device, {"numpy": 4000, "gl": 2000}.get(named_device.info.api, 4000), 2)
 
 
@@ -39,7 +39,7 @@ def test_a_child_that_ends_badly_is_seen(code):
 
 def test_a_child_that_hangs_is_seen():
     with pytest.raises(pytest.fail.Exception, match="nothing for"):
-        watched("-c", "import time; print('now'); time.sleep(60)", quiet=2)
+        watched("-c", "import time; print('now'); time.sleep(60)", quiet=0.5)
 
 
 right_softmax = rg.softmax_back

@@ -4,9 +4,11 @@ A child that opens an adapter takes seconds, so one goes through many cases; Ope
 """
 
 import asyncio
+import multiprocessing
 import os
 import threading
 
+import numpy as np
 import pytest
 from grids import inputs
 from watching import watched
@@ -14,9 +16,9 @@ from watching import watched
 import rowgrad_wgpu as rg
 
 THREADS = 8
+SIGNALS = os.name != "nt"  # Windows sends no SIGINT to a process alone
 
 forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
-signals = pytest.mark.skipif(os.name == "nt", reason="Windows sends no SIGINT to a process alone")
 counts = pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="resident memory is read from /proc")
 
 
@@ -59,7 +61,7 @@ def test_threads_on_one_device(device, given):
 
 
 DEVICES = """
-import os, sys, threading, numpy as np, rowgrad_wgpu as rg
+import os, signal, sys, threading, time, numpy as np, rowgrad_wgpu as rg
 os.environ.pop("XDG_RUNTIME_DIR", None)  # it is set while adapters are looked for, and taken away again
 y = np.random.default_rng(0).standard_normal((130, 33), np.float32)
 got, start = [], threading.Barrier(8)
@@ -78,11 +80,32 @@ for thread in threads:
 assert len(got) == 8 and len(set(got)) == 1, len(got)
 assert "XDG_RUNTIME_DIR" not in os.environ
 """
+INTERRUPTED = """
+import wgpu.backends.wgpu_native as native
+
+device = rg.Device(sys.argv[1])
+array = device.asarray(y)
+right = native.GPUBuffer.map_sync
+
+for call in (device.synchronize, array.numpy):
+    native.GPUBuffer.map_sync = lambda *given, **more: time.sleep(1000)  # a device that does not finish
+    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+    begun = time.monotonic()
+    try:
+        call()
+    except KeyboardInterrupt:
+        assert time.monotonic() - begun < 30
+        print("interrupted")
+    native.GPUBuffer.map_sync = right
+    assert rg.softmax_back(array, array).numpy().tobytes() == got[0]
+"""
 
 
-def test_a_device_per_thread(named_device):
-    """OpenGL's driver ended the process where two threads looked for adapters."""
-    assert watched("-c", DEVICES, named_device.info.spec) == ["done"] * THREADS
+def test_a_device_per_thread_and_ctrl_c_in_a_wait(named_device):
+    """OpenGL's driver ended the process where two threads looked for adapters. The processor is never waited for."""
+    waits = SIGNALS and named_device.info.backend == "webgpu"
+    said = watched("-c", DEVICES + INTERRUPTED * waits, named_device.info.spec)
+    assert said == ["done"] * THREADS + ["interrupted"] * 2 * waits
 
 
 def test_calls_inside_a_running_loop(device, given):
@@ -97,7 +120,7 @@ def test_calls_inside_a_running_loop(device, given):
 
 
 FORKED = """
-import gc, multiprocessing, os, sys, threading, time, warnings, numpy as np, rowgrad_wgpu as rg
+import gc, multiprocessing, os, sys, threading, warnings, numpy as np, rowgrad_wgpu as rg
 
 warnings.simplefilter("ignore")  # Python 3.12 warns of a fork beside threads
 spec = sys.argv[1]
@@ -163,16 +186,17 @@ if not pid:
 assert os.waitpid(pid, 0)[1] == 0
 
 print("while another thread holds the device")
-taken = threading.Event()
+taken, enough = threading.Event(), threading.Event()
 
 def hold():
     with device._lock:
         taken.set()
-        time.sleep(2)
+        enough.wait()
 
-threading.Thread(target=hold).start()
+threading.Thread(target=hold, daemon=True).start()
 taken.wait()
 fork()
+enough.set()
 
 print("by multiprocessing")
 process = multiprocessing.get_context("fork").Process(target=child)
@@ -194,31 +218,22 @@ def test_a_forked_child_is_told_and_the_parent_unharmed(open_device, spec):
     assert not [line for line in said if "refused" in line]
 
 
-SPAWNED = """
-import multiprocessing, sys, numpy as np, rowgrad_wgpu as rg
-
-def work(spec):
+def softmax_bits(spec):
     y = np.ones((6, 32), np.float32)
     return rg.softmax_back(y, y, device=spec).tobytes()
 
-if __name__ == "__main__":
-    expected = work(sys.argv[1])
+
+def test_spawned_processes(adapter):
+    """The parent has devices open, the child opens its own."""
+    spec = adapter.info.spec
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        assert pool.map(work, sys.argv[1:] * 2) == [expected] * 2
-    print("done")
-"""
-
-
-def test_spawned_processes(adapter, tmp_path):
-    script = tmp_path / "spawned.py"
-    script.write_text(SPAWNED)
-    assert watched(str(script), adapter.info.spec) == ["done"]
+        assert pool.map_async(softmax_bits, [spec] * 2).get(100) == [softmax_bits(spec)] * 2
 
 
 ENDING = """
 import atexit, sys, threading, time, numpy as np, rowgrad_wgpu as rg
 device = rg.Device(sys.argv[1])
-rows = 300 if "gl" in sys.argv[1] else 2000
+rows = 300 if "gl" in sys.argv[1] else 1000
 array = device.asarray(np.ones((rows, 1024), np.float32))
 small = np.ones((70_000, 4), np.float32)
 
@@ -271,34 +286,6 @@ def test_the_interpreter_ends(open_device, spec, how):
     assert watched("-c", ENDING + code, open_device(spec).info.spec) == says
 
 
-INTERRUPTED = """
-import os, signal, sys, threading, time, numpy as np, rowgrad_wgpu as rg
-import wgpu.backends.wgpu_native as native
-
-device = rg.Device(sys.argv[1])
-array = device.asarray(np.ones((6, 32), np.float32))
-expected = rg.softmax_back(array, array).numpy().tobytes()
-right = native.GPUBuffer.map_sync
-
-for call in (device.synchronize, array.numpy):
-    native.GPUBuffer.map_sync = lambda *given, **more: time.sleep(1000)  # a device that does not finish
-    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
-    begun = time.monotonic()
-    try:
-        call()
-    except KeyboardInterrupt:
-        assert time.monotonic() - begun < 30
-        print("interrupted")
-    native.GPUBuffer.map_sync = right
-    assert rg.softmax_back(array, array).numpy().tobytes() == expected
-"""
-
-
-@signals
-def test_ctrl_c_in_a_wait(adapter):
-    assert watched("-c", INTERRUPTED, adapter.info.spec) == ["interrupted"] * 2
-
-
 OPENED = """
 import os, sys, threading, numpy as np, rowgrad_wgpu as rg
 y = np.ones((6, 32), np.float32)
@@ -323,7 +310,7 @@ assert resident() < warm * 1.02, (warm, resident())
 
 
 @counts
-@pytest.mark.parametrize(("spec", "count"), [("cpu", 200), ("wgpu:vulkan", 9)])
+@pytest.mark.parametrize(("spec", "count"), [("cpu", 100), ("wgpu:vulkan", 6)])
 def test_opened_and_closed(open_device, spec, count):
     assert len(watched("-c", OPENED, open_device(spec).info.spec, str(count))) == count
 
