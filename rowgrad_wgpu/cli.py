@@ -5,6 +5,7 @@ import dataclasses
 import io
 import json
 import os
+import platform
 import signal
 import sys
 import tempfile
@@ -169,10 +170,19 @@ def _check(options: argparse.Namespace) -> int:
         if not options.json:
             _print_seed(seed, device.info.spec)
         results = seed + _check_cases(device, options)
-        info = device.info
+        info, details = device.info, device.describe()
     ok = all(result.ok for result in results)
     if options.json:
-        _print_json({"device": dataclasses.asdict(info), "ok": ok, "results": list(map(_result_object, results))})
+        _print_json(
+            {
+                "version": VERSION,
+                "platform": f"{platform.platform()}, Python {platform.python_version()}",
+                "device": dataclasses.asdict(info),
+                "details": details,
+                "ok": ok,
+                "results": list(map(_result_object, results)),
+            }
+        )
     else:
         results.sort(key=lambda result: -result.share)
         console.print(_gaps_table(results))

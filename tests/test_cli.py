@@ -2,6 +2,7 @@ import io
 import json
 import os
 import pickle
+import platform
 import subprocess
 import sys
 
@@ -97,6 +98,9 @@ def test_check_as_json(few_cases, capsys):
     told = json.loads(capsys.readouterr().out)
     assert told["ok"] is True
     assert told["device"]["spec"] == "cpu"
+    assert told["version"] == rg.__version__
+    assert platform.python_version() in told["platform"]
+    assert told["details"]["numpy"] == np.__version__
     assert set(told["results"][0]) >= {"kernel", "dtype", "shape", "output", "gap", "bound", "ok"}
 
 
