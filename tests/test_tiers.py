@@ -1,0 +1,138 @@
+"""Every kind of variant that the plan chooses for WebGPU, by name, at both sides of each threshold: what it is, then
+what it computes. A GPU's run on the software adapter too."""
+
+import math
+from dataclasses import replace
+from typing import NamedTuple
+
+import pytest
+from grids import KEPT_D as SOFTWARE_D
+from grids import check_layer_norm, check_softmax, inputs, small_where_slow, whole
+
+from rowgrad_wgpu import check
+from rowgrad_wgpu.contract import KERNELS
+from rowgrad_wgpu.device import Device
+from rowgrad_wgpu.plan import (
+    EASY_ELEMENTS,
+    HARDWARE_GROUP,
+    HARDWARE_KEPT,
+    HARDWARE_KEPT_OF_ONE,
+    HARDWARE_TEAM,
+    SOFTWARE_TEAM,
+    SUMMED_ELEMENTS,
+    WIDEST_TEAM,
+    choose_variant,
+    one_pass,
+)
+
+EASY_D = HARDWARE_TEAM * EASY_ELEMENTS  # the longest row of the narrowest team
+SUMMED_D = WIDEST_TEAM * SUMMED_ELEMENTS[False]  # the longest row of the one pass
+KEPT_D = WIDEST_TEAM * HARDWARE_KEPT  # the longest row of which both operands are kept
+HALF_D = WIDEST_TEAM * HARDWARE_KEPT_OF_ONE  # the longest of which one is
+
+
+class Tier(NamedTuple):
+    """Rows, and what the plan makes of them; `one_pass` tells whether a LayerNorm's gradients come at once."""
+
+    rows: int
+    d: int
+    team: int
+    teams: int
+    kept: int
+    full: bool
+    one_pass: bool
+
+
+MANY = HARDWARE_GROUP // HARDWARE_TEAM
+
+GPU = {
+    "a row of one element": Tier(5, 1, HARDWARE_TEAM, MANY, 2, False, False),
+    "less than a cell": Tier(9, 3, HARDWARE_TEAM, MANY, 2, False, False),
+    "a team half idle": Tier(3, 32, HARDWARE_TEAM, MANY, 2, False, True),
+    "cells that are shared": Tier(6, 33, HARDWARE_TEAM, MANY, 2, False, False),
+    "more rows than a workgroup": Tier(130, 7, HARDWARE_TEAM, MANY, 2, False, False),
+    "the narrowest team, unaligned": Tier(5, EASY_D - 3, HARDWARE_TEAM, MANY, 2, False, False),
+    "the narrowest team, full": Tier(5, EASY_D, HARDWARE_TEAM, MANY, 2, True, True),
+    "twice the team, unaligned": Tier(3, EASY_D + 1, 2 * HARDWARE_TEAM, MANY // 2, 2, False, False),
+    "twice the team": Tier(3, EASY_D + 4, 2 * HARDWARE_TEAM, MANY // 2, 2, False, True),
+    "a row a workgroup": Tier(2, 4 * EASY_D, HARDWARE_GROUP, 1, 2, True, True),
+    "the longest of the one pass": Tier(2, SUMMED_D, WIDEST_TEAM, 1, 2, True, True),
+    "beyond the one pass": Tier(2, SUMMED_D + 4, WIDEST_TEAM, 1, 2, False, False),
+    "both kept, unaligned": Tier(1, KEPT_D - 3, WIDEST_TEAM, 1, 2, False, False),
+    "both kept, full": Tier(2, KEPT_D, WIDEST_TEAM, 1, 2, True, False),
+    "one kept, unaligned": Tier(1, KEPT_D + 1, WIDEST_TEAM, 1, 1, False, False),
+    "one kept": Tier(1, KEPT_D + 4, WIDEST_TEAM, 1, 1, False, False),
+    "one kept, full": Tier(1, HALF_D, WIDEST_TEAM, 1, 1, True, False),
+    "none kept, unaligned": Tier(1, HALF_D + 1, WIDEST_TEAM, 1, 0, False, False),
+}
+
+CPU = {
+    "a row of one element": Tier(5, 1, SOFTWARE_TEAM, 1, 2, False, False),
+    "a team half idle": Tier(5, 16, SOFTWARE_TEAM, 1, 2, False, True),
+    "full": Tier(70, 32, SOFTWARE_TEAM, 1, 2, True, True),
+    "cells that are shared": Tier(6, 33, SOFTWARE_TEAM, 1, 2, False, False),
+    "both kept, unaligned": Tier(3, SOFTWARE_D - 7, SOFTWARE_TEAM, 1, 2, False, False),
+    "both kept": Tier(3, SOFTWARE_D - 4, SOFTWARE_TEAM, 1, 2, False, True),
+    "both kept, full": Tier(3, SOFTWARE_D, SOFTWARE_TEAM, 1, 2, True, True),
+    "none kept, unaligned": Tier(3, SOFTWARE_D + 1, SOFTWARE_TEAM, 1, 0, False, False),
+    "none kept": Tier(3, SOFTWARE_D + 4, SOFTWARE_TEAM, 1, 0, False, False),
+}
+
+STORAGES = pytest.mark.parametrize("storage", ["float32", "bfloat16", pytest.param("float16", marks=pytest.mark.slow)])
+
+
+@pytest.fixture(scope="module")
+def as_gpu(adapter):
+    with Device(adapter.info.spec) as device:
+        device._backend.limits = replace(adapter.limits, software=False, subgroup=0)
+        yield device
+
+
+@pytest.fixture(scope="module")
+def without_subgroups(adapter):
+    with Device(adapter.info.spec) as device:
+        device._backend.limits = replace(adapter.limits, software=True, subgroup=0)
+        yield device
+
+
+@STORAGES
+@pytest.mark.parametrize("name", GPU)
+def test_a_tier_of_a_gpu(as_gpu, name, storage):
+    assert_chosen_and_right(as_gpu, GPU[name], storage)
+
+
+@STORAGES
+@pytest.mark.parametrize("name", CPU)
+def test_a_tier_of_a_software_adapter(adapter, name, storage):
+    if adapter.info.kind != "software":
+        pytest.skip(f"{adapter.info.name} is no software adapter")
+    assert_chosen_and_right(adapter, CPU[name], storage)
+
+
+# Long rows take seconds to compile.
+@STORAGES
+@pytest.mark.parametrize("name", [pytest.param(one, marks=pytest.mark.slow) if "kept" in one else one for one in CPU])
+def test_a_tier_without_subgroups(without_subgroups, name, storage):
+    assert_chosen_and_right(without_subgroups, CPU[name], storage)
+
+
+def assert_chosen_and_right(device, tier, storage):
+    extent = whole(tier.rows, tier.d)
+    variant = choose_variant(KERNELS["layer_norm_back"], storage, storage, extent, device.limits)
+    assert (variant.team, variant.teams) == (tier.team, tier.teams)
+    assert (variant.kept, variant.full) == (tier.kept, tier.full)
+    assert variant.aligned == (tier.d % 4 == 0)
+    assert variant.rows_in_turn == (2 if tier.d % 2 and storage != "float32" else 1)
+    assert variant.subgroup == (device.limits.subgroup > 0)
+    assert one_pass(storage, extent, device.limits) == tier.one_pass
+    small_where_slow(device, tier.rows, tier.d)
+    given = inputs(tier.rows, tier.d, storage)
+    check_softmax(device, given["y"], given["dy"], storage)
+    check_layer_norm(device, given, storage)
+
+
+def test_the_check_passes_as_on_a_gpu(as_gpu):
+    cases = list(check.cases(full=False))
+    small_where_slow(as_gpu, *max((case.x.shape for case in cases), key=math.prod))
+    for case in cases:
+        assert all(one.ok for one in check.check_case(as_gpu, case)), (case.values, case.x.shape, case.x.dtype)
