@@ -6,6 +6,7 @@ import weakref
 
 import numpy as np
 import pytest
+from conftest import ADAPTERS
 from grids import inputs
 from watching import watched
 
@@ -159,7 +160,8 @@ assert results() == expected
 @pytest.mark.skipif(sys.platform != "linux", reason="resident memory is read from /proc")
 @pytest.mark.slow
 @pytest.mark.timeout(3000)
-def test_memory_stays_flat_and_results_the_same(named_device):
+@pytest.mark.parametrize("spec", ["cpu", ADAPTERS[0]])
+def test_memory_stays_flat_and_results_the_same(open_device, spec):
     """In a process of its own, so that its calls alone are seen."""
-    warm, after = map(int, watched("-c", CALLS, named_device.info.spec, quiet=1200))
+    warm, after = map(int, watched("-c", CALLS, open_device(spec).info.spec, quiet=1200))
     assert after <= 1.05 * warm
