@@ -4,8 +4,10 @@ Host arrays go through the device block by block of rows, so that they may be la
 blocks change no bit of the results.
 """
 
+import contextlib
 import itertools
 import math
+import mmap
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -264,6 +266,7 @@ class _Rows:
 
     def __post_init__(self) -> None:
         self.shape = (math.prod(self.array.shape[:-1]), self.array.shape[-1])
+        self.mapping = _file_mapping(self.array)
         try:
             self.flat: AnyArray | None = self.array.reshape(self.shape, copy=False)
         except ValueError:  # its leading axes do not fall together
@@ -281,14 +284,33 @@ class _Rows:
         else:
             self.array[np.unravel_index(np.arange(rows.start, rows.stop), self.array.shape[:-1])] = values
 
+    def forget(self) -> None:
+        """Takes a mapped file's pages out of the process's memory; the system has them, and what was written, still."""
+        if self.mapping is not None and hasattr(mmap, "MADV_DONTNEED"):  # Windows trims by itself
+            with contextlib.suppress(OSError):  # pages that are locked stay
+                self.mapping.madvise(mmap.MADV_DONTNEED)
+
+
+def _file_mapping(array: AnyArray) -> mmap.mmap | None:
+    """The mapping of the file that an array lies in; None where there is none, or its changes are in memory alone."""
+    owner: Any = array
+    while isinstance(owner, np.ndarray) and not isinstance(owner, np.memmap):
+        owner = owner.base
+    if not isinstance(owner, np.memmap) or owner.mode == "c":
+        return None
+    mapping: mmap.mmap | None = owner._mmap  # type: ignore[attr-defined]  # the stubs leave it out
+    return mapping
+
 
 class _Stream:
-    """Blocks of rows of host arrays on their way through a device."""
+    """Blocks of rows of host arrays on their way through a device; the first array's shape and type are all arrays'."""
 
-    def __init__(self, device: Device, rows: int, d: int, dtype: np.dtype, progress: Progress | None) -> None:
-        self.device, self.rows, self.d, self.dtype, self.progress = device, rows, d, dtype, progress
-        least = row_step(storage_name(dtype), Extent(rows, d, chunk_count(rows), 0, rows), device.limits)
-        self.step = max(least, BLOCK_BYTES // (d * 4) // least * least)
+    def __init__(self, device: Device, arrays: Sequence[_Rows], progress: Progress | None) -> None:
+        self.device, self.arrays, self.progress = device, arrays, progress
+        (self.rows, self.d), self.dtype = arrays[0].shape, arrays[0].array.dtype
+        extent = Extent(self.rows, self.d, chunk_count(self.rows), 0, self.rows)
+        least = row_step(storage_name(self.dtype), extent, device.limits)
+        self.step = max(least, BLOCK_BYTES // (self.d * 4) // least * least)
         self._kept: dict[str, Array] = {}
 
     def blocks(self) -> Iterator[slice]:
@@ -296,6 +318,8 @@ class _Stream:
         for start in range(0, self.rows, self.step):
             stop = min(start + self.step, self.rows)
             yield slice(start, stop)
+            for array in self.arrays:
+                array.forget()
             if self.progress is not None:
                 self.progress(stop, self.rows)
 
@@ -335,7 +359,7 @@ def _softmax_host(operands: _Operands, out: AnyArray, progress: Progress | None)
     y, dy, dx = _Rows(operands["y"]), _Rows(operands["dy"]), _Rows(out)
     rows, d = y.shape
     storage = storage_name(out.dtype)
-    stream = _Stream(operands.device, rows, d, out.dtype, progress)
+    stream = _Stream(operands.device, [y, dy, dx], progress)
     with operands.device._held():
         for part in stream.blocks():
             target, lent = stream.target("dx", dx, part)
@@ -377,7 +401,7 @@ class _LayerNorm:
         operands = self.operands
         x, dy = _Rows(operands["x"]), _Rows(operands["dy"])
         dx = None if self.targets.dx is None else _Rows(self.targets.dx)
-        stream = _Stream(self.device, self.rows, self.d, operands["x"].dtype, progress)
+        stream = _Stream(self.device, [x, dy, *([] if dx is None else [dx])], progress)
         with self.device._held():
             given = operands.arrays.get("alpha")
             alpha = self._alpha(None if given is None else self.device.asarray(given))
