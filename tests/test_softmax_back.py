@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from grids import ALL_D, FEW_D, NARROW_D, ROWS, check_softmax, inputs, small_where_slow
+from grids import ALL_D, FEW_D, NARROW_D, ROWS, check_softmax, inputs, least_sums, small_where_slow
 
 from rowgrad_wgpu import softmax_back
 from rowgrad_wgpu.contract import STORAGE
@@ -46,6 +46,14 @@ def test_rows_longer_than_llvmpipe_loops(device):
     dy[1] = np.arange(d) % 2
     dx = check_softmax(device, y, dy, "float32")
     np.testing.assert_allclose(dx[1, :2], [-0.5 / d, 0.5 / d], rtol=1e-3)
+
+
+@pytest.mark.parametrize("d", [31, 300, 4096])
+def test_inner_products_that_lose_what_they_can(device, d):
+    """A sum in fewer partial sums than the bound assumes would lose more than the bound."""
+    y, dy = least_sums(d)
+    small_where_slow(device, len(y), d)
+    check_softmax(device, y, dy, "float32")
 
 
 @pytest.mark.parametrize("storage", STORAGE)

@@ -34,3 +34,11 @@ def test_more_chunks_than_llvmpipe_loops(device):
     dalpha, dbeta = device.empty(1, np.float32), device.empty(1, np.float32)
     device.launch("sum_partials", partial=partial, dalpha=dalpha, dbeta=dbeta)
     assert dalpha.numpy().tolist() == dbeta.numpy().tolist() == [chunks]
+
+
+def test_a_sum_of_negative_zeros_is_zero(device):
+    """The host's sum begins with 0."""
+    partial = device.asarray(np.full((2, 2, 4), -0.0, np.float32))
+    dalpha, dbeta = device.empty(4, np.float32), device.empty(4, np.float32)
+    device.launch("sum_partials", partial=partial, dalpha=dalpha, dbeta=dbeta)
+    assert not np.signbit([dalpha.numpy(), dbeta.numpy()]).any()

@@ -1,13 +1,14 @@
 """The CPU back end: the kernels' twins in NumPy, block by block on a pool of threads.
 
 It runs the same calls as a GPU does, on the same layouts. A new buffer is full of NaN, so that an element that a kernel
-forgets shows. Blocks are sized to stay in a core's cache; NumPy lets go of the interpreter while it computes.
+forgets shows. Blocks are sized to stay in a cache; NumPy lets go of the interpreter while it computes.
 """
 
 import os
 import platform
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from typing import Any, Final
 
@@ -19,8 +20,13 @@ from ..device import Adopted, Candidate, DeviceInfo, Missing
 from ..errors import DTypeError, OutOfMemory
 from ..plan import UNLIMITED, Extent, Limits, Plan, element_name
 
-BLOCK_ELEMENTS: Final = 1 << 16
-"""Elements of a block: a few float32 temporaries of it fit a second-level cache."""
+BLOCK_ELEMENTS: Final = 1 << 17
+"""Elements of a block: the few float32 arrays of it that a thread works on stay in a cache, and what NumPy's calls cost
+besides their work does not weigh."""
+
+LONG_ROW: Final = 512
+"""From this d on NumPy's buffer is as short as this. Where rows are shorter than the buffer, NumPy first copies each
+row's scalar to every element of one; for long rows that costs more than it saves."""
 
 Singles = npt.NDArray[np.float32]
 Operands = Mapping[str, npt.NDArray[Any]]
@@ -29,9 +35,18 @@ _SMALL: Final = np.float32(2.0**-80)
 _OVERFLOWING: Final = np.float32(2.0**120)
 
 
+def cores() -> int:
+    """How many processors this process may use."""
+    if hasattr(os, "process_cpu_count"):  # Python 3.13
+        return os.process_cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):  # not on macOS and Windows
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def survey() -> tuple[list[Candidate], list[Missing]]:
     """The processor, always there."""
-    name = f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, NumPy {np.__version__}"
+    name = f"{platform.processor() or platform.machine()}, {cores()} cores, NumPy {np.__version__}"
     return [Candidate(DeviceInfo("cpu", "cpu", "numpy", name, "cpu"), CPUBackend)], []
 
 
@@ -42,7 +57,7 @@ class CPUBackend:
     limits: Limits = replace(UNLIMITED, software=True)
 
     def __init__(self) -> None:
-        self._workers = os.cpu_count() or 1
+        self._workers = cores()
         self._pool = ThreadPoolExecutor(self._workers, thread_name_prefix="rowgrad_wgpu")
 
     def allocate(self, nbytes: int) -> npt.NDArray[np.uint8]:
@@ -110,7 +125,7 @@ class CPUBackend:
 
     def layer_norm_grads(self, operands: Operands, extent: Extent) -> None:
         """Twin of layer_norm_grads.wgsl; the chunks are shared out over the pool."""
-        self._by_chunks(_grads_chunk, operands, extent)
+        self._by_chunks(_grads_block, operands, extent)
 
     def layer_norm_stats(self, operands: Operands, extent: Extent) -> None:
         """Twin of layer_norm_stats.wgsl."""
@@ -118,102 +133,143 @@ class CPUBackend:
 
     def layer_norm_params(self, operands: Operands, extent: Extent) -> None:
         """Twin of layer_norm_params.wgsl; the chunks are shared out over the pool."""
-        self._by_chunks(_params_chunk, operands, extent)
+        self._by_chunks(_params_block, operands, extent)
 
     def sum_partials(self, operands: Operands, extent: Extent) -> None:
         """Twin of sum_partials.wgsl."""
-        partial = operands["partial"]
-        for index, name in enumerate(("dalpha", "dbeta")):
-            total = operands[name]
-            total[:] = 0
-            with np.errstate(all="ignore"):
-                for chunk in range(extent.chunks):
-                    total += partial[chunk, index]
+        with np.errstate(all="ignore"):
+            operands["dalpha"][:], operands["dbeta"][:] = np.add.reduce(operands["partial"], axis=0)
 
     def _by_rows(self, block: Callable[[Operands], None], operands: Operands, extent: Extent) -> None:
-        """Runs `block` on slices of the operands that have rows."""
-        rows = extent.stop - extent.start
-        step = max(1, BLOCK_ELEMENTS // extent.d)
-        whole = {name: array for name, array in operands.items() if name in ("alpha", "eps")}
+        """Runs `block` on blocks of rows."""
+        step = _block_rows(extent.d)
 
         def run(start: int) -> None:
-            part = slice(start, start + step)
-            block({name: array if name in whole else array[part] for name, array in operands.items()})
+            block(_part(operands, slice(start, start + step)))
 
-        self._share_out(run, range(0, rows, step))
+        self._share_out(run, range(0, extent.stop - extent.start, step), extent.d)
 
     def _by_chunks(
-        self, chunk_sums: Callable[[Operands, Extent, int], None], operands: Operands, extent: Extent
+        self, block: Callable[[Operands], tuple[Singles, Singles]], operands: Operands, extent: Extent
     ) -> None:
-        """Runs `chunk_sums` on every chunk that has rows in `extent`, and at the array's end on those without rows."""
-        first = extent.start // extent.per if extent.per else 0
-        last = extent.chunks if extent.stop == extent.rows else -(-extent.stop // extent.per)
-        self._share_out(lambda chunk: chunk_sums(operands, extent, chunk), range(first, last))
+        """Adds up what `block` gives of the rows of each chunk; a chunk without rows is 0.
 
-    def _share_out(self, task: Callable[[int], None], items: range) -> None:
-        def run(item: int) -> None:
-            with np.errstate(all="ignore"):  # the thread's own; Inf and NaN are results like any other
-                task(item)
+        A thread takes as many chunks as a block holds, or one chunk block by block.
+        """
+        partial, per = operands["partial"], max(extent.per, 1)
+        if extent.stop == extent.rows:
+            partial[-(-extent.rows // per) :] = 0
+        step = _block_rows(extent.d)
+        chunks = max(1, step // per)
+
+        def run(chunk: int) -> None:
+            stop = min((chunk + chunks) * per, extent.stop)
+            for first in range(max(chunk * per, extent.start), stop, step):
+                rows = slice(first - extent.start, min(first + step, stop) - extent.start)
+                for index, terms in enumerate(block(_part(operands, rows))):
+                    _add_up(terms, partial[:, index], first, per)
+
+        self._share_out(run, range(extent.start // per, -(-extent.stop // per), chunks), extent.d)
+
+    def _share_out(self, task: Callable[[int], None], items: range, d: int) -> None:
+        """Runs `task` on every item; a thread that is done takes the next. All have ended when it returns or raises."""
+        left, lock = iter(items), threading.Lock()
+
+        def take() -> int | None:
+            with lock:
+                return next(left, None)
+
+        def work() -> None:
+            with np.errstate(all="ignore"):  # the thread's own, the buffer too; Inf and NaN are results like any other
+                if d >= LONG_ROW:
+                    np.setbufsize(LONG_ROW)
+                while (item := take()) is not None:
+                    task(item)
 
         if len(items) == 1:
-            run(items[0])
+            work()
             return
-        futures = []
-        for item in items:
-            try:
-                futures.append(self._pool.submit(run, item))
-            except RuntimeError:  # the interpreter is ending, and so has the pool
-                run(item)
-        for future in futures:
-            future.result()
+        workers = []
+        try:
+            for _ in range(min(self._workers, len(items))):
+                workers.append(self._pool.submit(work))
+        except RuntimeError:  # the interpreter is ending, and so has the pool
+            work()
+        wait(workers)
+        for worker in workers:
+            worker.result()
 
 
 _TWINS: Final = {name: getattr(CPUBackend, name) for name in KERNELS}
 
 
+def _block_rows(d: int) -> int:
+    return max(1, BLOCK_ELEMENTS // d)
+
+
+def _part(operands: Operands, rows: slice) -> Operands:
+    """The operands with those rows alone, the inputs widened."""
+    block = {name: array if name in ("alpha", "eps") else array[rows] for name, array in operands.items()}
+    return block | {name: _widened(block[name]) for name in block.keys() & {"y", "x", "dy", "alpha"}}
+
+
+def _widened(array: npt.NDArray[Any]) -> Singles:
+    if array.dtype != STORAGE["bfloat16"]:
+        return array.astype(np.float32, copy=False)
+    bits = array.view(np.uint16).astype(np.uint32)  # the upper half of a float32's: twice as fast as a cast
+    bits <<= 16
+    return bits.view(np.float32)
+
+
 def _softmax_block(block: Operands) -> None:
-    y, dy = _widen(block["y"]), _widen(block["dy"])
-    inner = _row_sum(y * dy)
-    result = dy - inner
-    result *= y
-    block["dx"][...] = result
+    y, dy = block["y"], block["dy"]
+    products = y * dy
+    difference = np.subtract(dy, _row_sums(products), out=products)
+    np.multiply(difference, y, out=block["dx"])
 
 
 def _layer_norm_block(block: Operands) -> None:
     xhat, r = _normalised(block)
-    dy = _widen(block["dy"])
-    _input_gradient(block, dy, xhat, r)
-
-
-def _input_gradient(block: Operands, dy: Singles, xhat: Singles, r: Singles) -> None:
-    """Sets dx; `xhat` is used up."""
-    u = dy * _widen(block["alpha"])
-    u_mean = _row_mean(u).astype(np.float32)
-    ux_mean = _row_mean(u * xhat).astype(np.float32)
-    u -= u_mean
-    xhat *= ux_mean
+    u = block["dy"] * block["alpha"]
+    u_mean, ux_mean = _row_means(u), _row_means(u * xhat)
+    u -= u_mean.astype(np.float32)
+    xhat *= ux_mean.astype(np.float32)
     u -= xhat
-    u *= r
-    block["dx"][...] = u
+    np.multiply(u, r, out=block["dx"])
 
 
 def _stats_block(block: Operands) -> None:
     _normalised(block)
 
 
+def _grads_block(block: Operands) -> tuple[Singles, Singles]:
+    """dy x̂ and dy; sets dx and stats besides."""
+    _layer_norm_block(block)
+    return _params_block(block)
+
+
+def _params_block(block: Operands) -> tuple[Singles, Singles]:
+    """dy x̂ and dy."""
+    dy, stats = block["dy"], block["stats"]
+    terms = block["x"] - stats[:, :1]
+    terms *= stats[:, 1:]
+    terms *= dy
+    return terms, dy
+
+
 def _normalised(block: Operands) -> tuple[Singles, Singles]:
     """x̂ and r; sets `stats`. The corrected two-pass algorithm of lib/statistics.wgsl, row scalars in float64."""
-    x = _widen(block["x"])
-    near = _row_sum(x) / np.float32(x.shape[1])
+    x = block["x"]
+    near = _row_sums(x) / np.float32(x.shape[1])
     centred = x - near
-    rest = _row_mean(centred)
-    square = _row_mean(centred * centred)
+    rest = _row_means(centred)
+    square = _row_means(centred * centred)
     eps = float(block["eps"][0])
     deviation = np.sqrt(np.maximum(square - rest**2, 0) + eps)
     overflowing = ~(square + eps < _OVERFLOWING)
     if overflowing.any():
         small = centred * _SMALL
-        small_square = np.maximum(_row_mean(small * small) - (rest * _SMALL) ** 2, 2.0**-100)
+        small_square = np.maximum(_row_means(small * small) - (rest * _SMALL) ** 2, 2.0**-100)
         small_deviation = np.sqrt(small_square + eps * float(_SMALL) ** 2)
         deviation = np.where(overflowing, small_deviation / _SMALL, deviation)
     r = (1 / deviation).astype(np.float32)
@@ -224,63 +280,28 @@ def _normalised(block: Operands) -> tuple[Singles, Singles]:
     return centred, r
 
 
-def _params_chunk(operands: Operands, extent: Extent, chunk: int) -> None:
-    """Goes on with a chunk's sums over those of its rows that are at hand, block by block, row after row."""
-    partial = operands["partial"][chunk]
-    for rows in _chunk_blocks(partial, extent, chunk):
-        _add_to_sums(partial, _widen(operands["x"][rows]), _widen(operands["dy"][rows]), operands["stats"][rows])
+def _add_up(terms: Singles, sums: Singles, first: int, per: int) -> None:
+    """Adds rows to the sums of their chunks, one after another; `first` is the number of the first row."""
+    for begin in range(first // per * per, first + len(terms), per):
+        rows, total = terms[max(begin - first, 0) : begin + per - first], sums[begin // per]
+        if begin < first:
+            rows = np.concatenate([total[None], rows])
+        if total.size == 1:  # NumPy would sum a single column pairwise
+            total[:] = np.add.accumulate(rows)[-1]
+        else:
+            np.add.reduce(rows, axis=0, out=total)
 
 
-def _add_to_sums(partial: Singles, x: Singles, dy: Singles, stats: Singles) -> None:
-    """Goes on with Σ dy x̂ and Σ dy, row after row."""
-    xhat = x - stats[:, :1]
-    xhat *= stats[:, 1:]
-    xhat *= dy
-    _add_rows(partial[0], xhat)
-    _add_rows(partial[1], dy)
+def _row_sums(block: Singles) -> Singles:
+    """The sum of each row as a column.
 
-
-def _grads_chunk(operands: Operands, extent: Extent, chunk: int) -> None:
-    """A chunk's dx and stats besides its sums, all from one look at a block."""
-    partial = operands["partial"][chunk]
-    for rows in _chunk_blocks(partial, extent, chunk):
-        block = {name: operands[name][rows] for name in ("x", "dy", "dx", "stats")}
-        block |= {name: operands[name] for name in ("alpha", "eps")}
-        xhat, r = _normalised(block)
-        dy = _widen(block["dy"])
-        _add_to_sums(partial, _widen(block["x"]), dy, block["stats"])
-        _input_gradient(block, dy, xhat, r)
-
-
-def _chunk_blocks(partial: Singles, extent: Extent, chunk: int) -> Iterator[slice]:
-    """Blocks of a chunk's rows in the buffers; sets `partial` to 0 where the chunk begins."""
-    begin = chunk * extent.per
-    start, stop = max(begin, extent.start), min(begin + extent.per, extent.stop)
-    if begin == start or start >= stop:
-        partial[...] = 0
-    step = max(1, BLOCK_ELEMENTS // extent.d)
-    for first in range(start - extent.start, stop - extent.start, step):
-        yield slice(first, min(first + step, stop - extent.start))
-
-
-def _add_rows(total: Singles, rows: Singles) -> None:
-    """total += each row, in order."""
-    if total.size == 1:  # NumPy would sum a single column pairwise
-        total[...] = np.add.accumulate(np.concatenate([total[None], rows]), axis=0)[-1]
-    else:
-        total[...] = np.add.reduce(np.concatenate([total[None], rows]), axis=0)
-
-
-def _row_sum(block: Singles) -> Singles:
-    """The sum of each row as a column; NumPy sums the last axis pairwise."""
+    NumPy sums the last axis pairwise. For inner products BLAS would be faster, but it sums in an order of its own, for
+    which no bound is derived.
+    """
     return np.add.reduce(block, axis=1, keepdims=True)
 
 
-def _row_mean(block: Singles) -> npt.NDArray[np.float64]:
+def _row_means(block: Singles) -> npt.NDArray[np.float64]:
     """The mean of each row as a column: a float32 sum, divided in float64."""
-    mean: npt.NDArray[np.float64] = _row_sum(block).astype(np.float64) / block.shape[1]
-    return mean
-
-
-def _widen(array: npt.NDArray[Any]) -> Singles:
-    return array.astype(np.float32, copy=False)
+    means: npt.NDArray[np.float64] = _row_sums(block).astype(np.float64) / block.shape[1]
+    return means

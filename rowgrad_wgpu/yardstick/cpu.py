@@ -3,13 +3,13 @@
 The seed's threads and trees say nothing to a CPU; this is what one would write without this package.
 """
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ..backends.cpu import cores
 from ..device import Array, Device
 from ..yardstick import Launch
 
@@ -18,7 +18,7 @@ class SeedPort:
     """The formulas in NumPy."""
 
     def __init__(self, device: Device) -> None:
-        self._workers = os.cpu_count() or 1
+        self._workers = cores()
         self._pool = ThreadPoolExecutor(self._workers)
 
     def copy(self, source: Array, target: Array) -> Launch:
