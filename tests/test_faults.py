@@ -93,7 +93,7 @@ def test_no_room_in_the_middle_of_a_call(cpu, monkeypatch):
 
     given = inputs(6, 33, "float32")
     expected = rg.softmax_back(given["y"], given["dy"], device=cpu)
-    monkeypatch.setattr(cpu_backend, "_row_sum", full)
+    monkeypatch.setattr(cpu_backend, "_softmax_block", full)
     with pytest.raises(rg.OutOfMemory, match="no room"):
         rg.softmax_back(given["y"], given["dy"], device=cpu)
     monkeypatch.undo()
