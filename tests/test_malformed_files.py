@@ -77,8 +77,13 @@ MALFORMED = {
 }
 
 
-@pytest.mark.parametrize("kind", MALFORMED)
-@pytest.mark.parametrize("options", [(), ("--bfloat16",)], ids=["plain", "bfloat16"])
+SAID_TO_BE_BFLOAT16 = ("objects", *(kind for kind in MALFORMED if "16 bits" in kind))
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [*((kind, ()) for kind in MALFORMED), *((kind, ("--bfloat16",)) for kind in SAID_TO_BE_BFLOAT16)],
+)
 def test_a_malformed_file(files, kind, options, capsys, monkeypatch):
     monkeypatch.chdir(files)
     (files / "bad.npy").write_bytes(MALFORMED[kind])
@@ -110,7 +115,7 @@ def test_fortran_order(files):
 def test_a_zip_bomb_is_not_unpacked(files, name, capsys):
     bomb = files / name
     with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("y.npy", npy(shape="(524288, 32)", data=bytes(64 << 20)))
+        archive.writestr("y.npy", npy(shape="(262144, 32)", data=bytes(32 << 20)))
     assert bomb.stat().st_size < 1 << 20
     tracemalloc.start()
     try:
