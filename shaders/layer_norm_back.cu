@@ -19,10 +19,6 @@
 // Twin: layer_norm_back.wgsl. Oracle: reference.layer_norm_back.
 // Parts: lib/row, lib/team, lib/statistics, lib/gradient, lib/storage.
 
-struct Nothing {
-  __device__ void operator()(int, int, float, float) {}
-};
-
 KERNEL layer_norm_back(
     const F* __restrict__ x, const F* __restrict__ dy, const A* __restrict__ alpha, const float* __restrict__ eps,
     F* __restrict__ dx, float* __restrict__ stats, int d, long long row_count) {

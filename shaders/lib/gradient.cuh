@@ -4,17 +4,20 @@
 // its columns there.
 // Needs: lib/row, lib/team, lib/statistics, lib/alpha; KEPT.
 
+struct Nothing {  // gathers nothing
+  __device__ void operator()(int, int, float, float) {}
+};
+
+typedef Operand<(KEPT > 0)> XRow;
+typedef Operand<(KEPT > 1)> DyRow;
+
+// A thread's share of the sums of u and of u * xhat.
 template <class Gather>
-__device__ void layer_norm_row(
-    const F* x, const F* dy, const A* alpha, const float* eps, F* dx, float* stats, int d, const Row& row,
+__device__ Shares<2> gradient_share(
+    const XRow& x_row, DyRow& dy_row, const AlphaCell* alphas, const Row& row, const Statistics& statistics,
     Gather& gather) {
   const int steps = steps_of(row);
-  const AlphaCell* alphas = (const AlphaCell*)alpha + lane_of_team();
-  Operand<(KEPT > 0)> x_row(x, row);
-  Operand<(KEPT > 1)> dy_row(dy, row);
-  const Statistics statistics = statistics_of(x_row, row, d, eps[0]);
   const float mean = statistics.near + statistics.rest;
-
   Shares<2> sums = {};
   UNROLL for (int k = 0; k < steps; k++) {
     if (!inside(row, k)) continue;
@@ -30,10 +33,16 @@ __device__ void layer_norm_row(
       gather(k, i, g, (x_here - mean) * statistics.r);
     }
   }
-  sums = team_sum(sums);
+  return sums;
+}
+
+// Writes a thread's cells of dx; `sums` are those of u and of u * xhat.
+__device__ inline void write_gradient(
+    const XRow& x_row, const DyRow& dy_row, const AlphaCell* alphas, F* dx, const Row& row,
+    const Statistics& statistics, const Shares<2>& sums, int d) {
+  const int steps = steps_of(row);
   const float u_mean = sums.at[0] / d;
   const float ux_mean = sums.at[1] / d;
-
   UNROLL for (int k = 0; k < steps; k++) {
     if (!inside(row, k)) continue;
     const Cell x_cell = x_row.again(k);
@@ -47,5 +56,17 @@ __device__ void layer_norm_row(
     }
     store(dx, row, k, result);
   }
+}
+
+template <class Gather>
+__device__ void layer_norm_row(
+    const F* x, const F* dy, const A* alpha, const float* eps, F* dx, float* stats, int d, const Row& row,
+    Gather& gather) {
+  const AlphaCell* alphas = (const AlphaCell*)alpha + lane_of_team();
+  XRow x_row(x, row);
+  DyRow dy_row(dy, row);
+  const Statistics statistics = statistics_of(x_row, row, d, eps[0]);
+  const Shares<2> sums = team_sum(gradient_share(x_row, dy_row, alphas, row, statistics, gather));
+  write_gradient(x_row, dy_row, alphas, dx, row, statistics, sums, d);
   write_statistics(stats, row, statistics);
 }

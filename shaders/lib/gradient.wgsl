@@ -26,10 +26,16 @@ fn u_quad(row: Row, k: u32, q: u32, dy_at_hand: vec4f) -> vec4f {
 
 fn layer_norm_row(row: Row, thread: u32) {
   let lane = thread % TEAM;
-  let steps = steps_of(row);
   let statistics = statistics_of(row, thread);
-  let mean = statistics.near + statistics.rest;
+  let means = team_sum(gradient_share(row, statistics, lane), thread) / f32(sizes.d);
+  write_gradient(row, statistics, means, thread);
+  write_statistics(statistics, row, lane);
+}
 
+// A lane's share of the sums of u and of u * xhat.
+fn gradient_share(row: Row, statistics: Statistics, lane: u32) -> vec4f {
+  let steps = steps_of(row);
+  let mean = statistics.near + statistics.rest;
   var u_sum = vec4f();
   var ux_sum = vec4f();
   for (var k = 0u; k < steps; k++) {
@@ -48,8 +54,13 @@ fn layer_norm_row(row: Row, thread: u32) {
       gather(k, g, (x_here - mean) * statistics.r);
     }
   }
-  let means = team_sum(vec4f(across(u_sum), across(ux_sum), 0.0, 0.0), thread) / f32(sizes.d);
+  return vec4f(across(u_sum), across(ux_sum), 0.0, 0.0);
+}
 
+// Writes a lane's quads of dx; `means` are those of u and of u * xhat.
+fn write_gradient(row: Row, statistics: Statistics, means: vec4f, thread: u32) {
+  let lane = thread % TEAM;
+  let steps = steps_of(row);
   for (var k = 0u; k < steps; k++) {
     let q = k * TEAM + lane;
     var u: vec4f;
@@ -65,5 +76,4 @@ fn layer_norm_row(row: Row, thread: u32) {
       store(row, q, statistics.r * (u - means.x - xhat * means.y), thread);
     }
   }
-  write_statistics(statistics, row, lane);
 }

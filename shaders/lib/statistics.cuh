@@ -29,8 +29,9 @@ __device__ inline float inverse_deviation(float rest, float square, float small_
   return SMALL / square_root(at_least(LEAST_SMALL, small_square - small_rest * small_rest) + small_root * small_root);
 }
 
+// A thread's share of the sum of x.
 template <bool KEEP>
-__device__ Statistics statistics_of(Operand<KEEP>& x, const Row& row, int d, float eps) {
+__device__ Shares<1> sum_share(Operand<KEEP>& x, const Row& row) {
   const int steps = steps_of(row);
   Shares<1> sum = {};
   UNROLL for (int k = 0; k < steps; k++) {
@@ -38,8 +39,13 @@ __device__ Statistics statistics_of(Operand<KEEP>& x, const Row& row, int d, flo
     const Cell cell = x.read(k);
     UNROLL for (int i = 0; i < WIDTH; i++) sum.at[0] += widen(cell.at[i]);
   }
-  const float near = team_sum(sum).at[0] / d;
+  return sum;
+}
 
+// A thread's share of the sums of what the first mean missed, of its squares, and of the squares scaled.
+template <bool KEEP>
+__device__ Shares<3> missed_share(const Operand<KEEP>& x, const Row& row, float near) {
+  const int steps = steps_of(row);
   Shares<3> missed = {};
   UNROLL for (int k = 0; k < steps; k++) {
     if (!inside(row, k)) continue;
@@ -52,9 +58,18 @@ __device__ Statistics statistics_of(Operand<KEEP>& x, const Row& row, int d, flo
       missed.at[2] += small * small;
     }
   }
-  missed = team_sum(missed);
+  return missed;
+}
+
+__device__ inline Statistics statistics_from(float near, const Shares<3>& missed, int d, float eps) {
   const float rest = missed.at[0] / d;
   return {near, rest, inverse_deviation(rest, missed.at[1] / d, missed.at[2] / d, eps)};
+}
+
+template <bool KEEP>
+__device__ Statistics statistics_of(Operand<KEEP>& x, const Row& row, int d, float eps) {
+  const float near = team_sum(sum_share(x, row)).at[0] / d;
+  return statistics_from(near, team_sum(missed_share(x, row, near)), d, eps);
 }
 
 __device__ inline void write_statistics(float* stats, const Row& row, const Statistics& statistics) {

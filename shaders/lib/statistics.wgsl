@@ -29,8 +29,14 @@ fn x_quad(row: Row, q: u32) -> vec4f {
 
 fn statistics_of(row: Row, thread: u32) -> Statistics {
   let lane = thread % TEAM;
-  let steps = steps_of(row);
+  let near = team_sum(sum_share(row, lane), thread).x / f32(sizes.d);
+  let means = team_sum(missed_share(row, lane, near), thread) / f32(sizes.d);
+  return Statistics(near, means.x, inverse_deviation(means.x, means.y, means.z));
+}
 
+// A lane's share of the sum of x.
+fn sum_share(row: Row, lane: u32) -> vec4f {
+  let steps = steps_of(row);
   var sum = vec4f();
   for (var k = 0u; k < steps; k++) {
     let quad = x_quad(row, k * TEAM + lane);
@@ -39,8 +45,12 @@ fn statistics_of(row: Row, thread: u32) -> Statistics {
     }
     sum += quad;
   }
-  let near = team_sum(vec4f(across(sum), 0.0, 0.0, 0.0), thread).x / f32(sizes.d);
+  return vec4f(across(sum), 0.0, 0.0, 0.0);
+}
 
+// A lane's share of the sums of what the first mean missed, of its squares, and of the squares scaled.
+fn missed_share(row: Row, lane: u32, near: f32) -> vec4f {
+  let steps = steps_of(row);
   var rest = vec4f();
   var squares = vec4f();
   var small_squares = vec4f();
@@ -52,8 +62,7 @@ fn statistics_of(row: Row, thread: u32) -> Statistics {
     squares += centred * centred;
     small_squares += small * small;
   }
-  let means = team_sum(vec4f(across(rest), across(squares), across(small_squares), 0.0), thread) / f32(sizes.d);
-  return Statistics(near, means.x, inverse_deviation(means.x, means.y, means.z));
+  return vec4f(across(rest), across(squares), across(small_squares), 0.0);
 }
 
 fn inverse_deviation(rest: f32, square: f32, small_square: f32) -> f32 {
@@ -72,7 +81,7 @@ fn at_least(least: f32, value: f32) -> f32 {
   return select(max(value, least), value, is_nan);
 }
 
-// Quad `q` of x again, the thread's k-th, which statistics_of may have kept.
+// Quad `q` of x again, the thread's k-th, which sum_share may have kept.
 fn x_again(row: Row, k: u32, q: u32) -> vec4f {
   if (QUADS > 0u) {
     return x_kept[k];
