@@ -82,7 +82,11 @@ def _top(expected: Expected) -> float:
 
 
 def row_roundings(d: int) -> int:
-    """Roundings on the way of one term through a row's sum."""
+    """Roundings on the way of one term through a row's sum.
+
+    A row that is cut into parts is joined twice, but its partial sums are shorter by more than that: a lane adds its
+    share of one part, and then its share of the sums of all parts.
+    """
     return -(-d // LANES) + JOINING
 
 

@@ -12,6 +12,7 @@ from .bounds import Expected
 from .contract import STORAGE, chunk_count, storage_name
 from .device import AnyArray, Array, Device
 from .ops import layer_norm_back, softmax_back
+from .plan import LONG_D
 
 SEED_ROWS: Final = 70
 SEED_D: Final = 768
@@ -134,8 +135,9 @@ def cases(full: bool) -> Iterator[Case]:
         for rows, d in SHAPES + (FULL_SHAPES if full else ()):
             yield random_case(rows, d, dtype)
         yield from hard_cases(dtype)
-    # More rows than a grid has workgroups in one dimension.
+    # More rows than a grid has workgroups in one dimension, and a row that takes more workgroups than one.
     yield random_case(65_537, 4, STORAGE["float32"])
+    yield random_case(1, LONG_D + 4, STORAGE["float32"])
 
 
 def check_seed(device: Device) -> list[Result]:

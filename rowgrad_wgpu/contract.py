@@ -78,8 +78,10 @@ class Buffer:
 class Kernel:
     """A kernel's record.
 
-    `meta` are the uint32 fields of the contract; `window` the fields that follow them where a back end can bind
-    only a part of an array at a time: which rows or chunks it holds, and at which element of the bindings they begin.
+    `meta` are the uint32 fields of the contract; `window` the fields that follow them and differ from dispatch to
+    dispatch: where a back end can bind only a part of an array at a time, which rows or chunks it holds, and at which
+    element of the bindings they begin. `parts` are the folders or files of `shaders/lib`. A kernel of several `phases`
+    cuts its rows into parts; each phase is a dispatch of its own, and reads in `sums` what those before it left there.
     """
 
     name: str
@@ -88,6 +90,7 @@ class Kernel:
     meta: tuple[str, ...]
     window: tuple[str, ...]
     parts: tuple[str, ...]
+    phases: int = 1
 
     @property
     def outputs(self) -> tuple[Buffer, ...]:
@@ -96,6 +99,7 @@ class Kernel:
 
 
 _ROWS: Final = ("rows", "d")
+_PART_META: Final = ("d", "part", "parts")
 _CHUNK_WINDOW: Final = (
     *("first_row", "row_count", "first_chunk", "chunk_count"),
     *("origin", "stats_origin", "partial_origin"),
@@ -128,6 +132,51 @@ _RECORDS: Final = (
         meta=("d",),
         window=("row_count", "origin", "stats_origin"),
         parts=("row", "team", "statistics", "gradient", "alpha", "store"),
+    ),
+    Kernel(
+        name="softmax_back_parts",
+        summary="softmax_back of rows cut into parts, for few long ones",
+        buffers=(
+            Buffer("y", _ROWS, "F"),
+            Buffer("dy", _ROWS, "F"),
+            Buffer("dx", _ROWS, "F", written=True),
+            Buffer("sums", ("rows", "parts", 4), "float32", written=True),
+        ),
+        meta=_PART_META,
+        window=("phase", "row_count", "origin", "sums_origin"),
+        parts=("row", "part", "team", "store"),
+        phases=2,
+    ),
+    Kernel(
+        name="layer_norm_back_parts",
+        summary="layer_norm_back of rows cut into parts, for few long ones",
+        buffers=(
+            Buffer("x", _ROWS, "F"),
+            Buffer("dy", _ROWS, "F"),
+            Buffer("alpha", ("d",), "A"),
+            Buffer("eps", (1,), "float32"),
+            Buffer("dx", _ROWS, "F", written=True),
+            Buffer("stats", ("rows", 2), "float32", written=True),
+            Buffer("sums", ("rows", "parts", 3, 4), "float32", written=True),
+        ),
+        meta=_PART_META,
+        window=("phase", "row_count", "origin", "stats_origin", "sums_origin"),
+        parts=("row", "part", "team", "statistics", "part_statistics", "gradient", "alpha", "store"),
+        phases=4,
+    ),
+    Kernel(
+        name="layer_norm_stats_parts",
+        summary="layer_norm_stats of rows cut into parts, for few long ones",
+        buffers=(
+            Buffer("x", _ROWS, "F"),
+            Buffer("eps", (1,), "float32"),
+            Buffer("stats", ("rows", 2), "float32", written=True),
+            Buffer("sums", ("rows", "parts", 2, 4), "float32", written=True),
+        ),
+        meta=_PART_META,
+        window=("phase", "row_count", "origin", "stats_origin", "sums_origin"),
+        parts=("row", "part", "team", "statistics", "part_statistics"),
+        phases=3,
     ),
     Kernel(
         name="layer_norm_grads",

@@ -311,7 +311,8 @@ class Device:
         """Runs a kernel on Arrays, its buffers by their names in the contract.
 
         Leading dimensions are free: rows are whatever lies before the axes a buffer ends with. `layer_norm_params` and
-        `sum_partials` take the number of chunks from `partial`'s shape. Returns without waiting.
+        `sum_partials` take the number of chunks from `partial`'s shape, kernels that cut rows into parts that of the
+        parts from `sums`'. Returns without waiting.
 
         **Raises:** `ShapeError`, `DTypeError`, `OutOfMemory`, `DeviceLost`.
         """
@@ -324,9 +325,9 @@ class Device:
                 )
             self._own(f"[{kernel}] {name}", array)
         storage, alpha = _storage_of(record, buffers)
-        rows, d, chunks = _axes_of(record, buffers)
+        extent = _extent_of(record, buffers)
         _check_aliases(record, buffers)
-        self._run(record, buffers, storage, alpha, Extent(rows, d, chunks, 0, rows))
+        self._run(record, buffers, storage, alpha, extent)
 
     def _adopt(self, value: Any) -> "Array":
         with self._held():
@@ -628,8 +629,8 @@ def _storage_of(record: Kernel, buffers: Mapping[str, Array]) -> tuple[str, str]
     return storage, named.get("alpha", storage)
 
 
-def _axes_of(record: Kernel, buffers: Mapping[str, Array]) -> tuple[int, int, int]:
-    """rows, d and chunks; checks every shape."""
+def _extent_of(record: Kernel, buffers: Mapping[str, Array]) -> Extent:
+    """rows, d, chunks and parts; checks every shape."""
     lengths: dict[str, int] = {}
     for buffer in record.buffers:
         shape = buffers[buffer.name].shape
@@ -641,10 +642,10 @@ def _axes_of(record: Kernel, buffers: Mapping[str, Array]) -> tuple[int, int, in
     rows, d = lengths.get("rows", 0), lengths["d"]
     if d == 0:
         raise ShapeError(f"[{record.name}] expected d of at least 1, got 0")
-    chunks = lengths.get("chunks", chunk_count(rows))
-    if chunks == 0:
-        raise ShapeError(f"[{record.name}] expected at least 1 chunk, got 0")
-    return rows, d, chunks
+    chunks, parts = lengths.get("chunks", chunk_count(rows)), lengths.get("parts", 1)
+    if chunks == 0 or parts == 0:
+        raise ShapeError(f"[{record.name}] expected at least 1 {'part' if chunks else 'chunk'}, got 0")
+    return Extent(rows, d, chunks, 0, rows, parts)
 
 
 def _collapsed(record: Kernel, buffer: Buffer, shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ import mmap
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -20,7 +20,7 @@ import numpy.typing as npt
 from .contract import KERNELS, STORAGE, chunk_count, storage_name
 from .device import AnyArray, Array, Device, host_array, host_memory, is_gpu_array, spec_of_gpu_array
 from .errors import DTypeError, ShapeError
-from .plan import Extent, one_pass, row_step
+from .plan import Extent, one_pass, row_step, split
 
 BLOCK_BYTES: Final = 64 << 20
 """Bytes of each host array that are on the device at once."""
@@ -81,7 +81,7 @@ def softmax_back(
         rows, storage = math.prod(dx.shape[:-1]), storage_name(dx.dtype)
         buffers = {"y": operands["y"], "dy": operands["dy"], "dx": dx}
         extent = Extent(rows, dx.shape[-1], chunk_count(rows), 0, rows)
-        operands.device._run(KERNELS["softmax_back"], buffers, storage, storage, extent)
+        _run_by_rows(operands.device, "softmax_back", buffers, storage, storage, extent)
     else:
         _softmax_host(operands, dx, progress)
     return dx
@@ -365,7 +365,7 @@ def _softmax_host(operands: _Operands, out: AnyArray, progress: Progress | None)
             target, lent = stream.target("dx", dx, part)
             buffers = {"y": stream.upload("y", y[part]), "dy": stream.upload("dy", dy[part]), "dx": target}
             extent = Extent(rows, d, chunk_count(rows), part.start, part.stop)
-            operands.device._run(KERNELS["softmax_back"], buffers, storage, storage, extent)
+            _run_by_rows(operands.device, "softmax_back", buffers, storage, storage, extent)
             if not lent:
                 stream.download(target, dx, part)
 
@@ -429,9 +429,10 @@ class _LayerNorm:
             if partial is not None and one_pass(self.storage, extent, self.device.limits, aligned):
                 self._run("layer_norm_grads", buffers | {"partial": partial}, extent, alpha_type)
                 return
-            self._run("layer_norm_back", buffers, extent, alpha_type)
+            _run_by_rows(self.device, "layer_norm_back", buffers, self.storage, alpha_type, extent)
         elif "dalpha" in self.wanted:
-            self._run("layer_norm_stats", {"x": x, "eps": self.eps, "stats": stats}, extent)
+            buffers = {"x": x, "eps": self.eps, "stats": stats}
+            _run_by_rows(self.device, "layer_norm_stats", buffers, self.storage, self.storage, extent)
         if partial is not None:
             self._run("layer_norm_params", {"x": x, "dy": dy, "stats": stats, "partial": partial}, extent)
 
@@ -464,6 +465,18 @@ class _LayerNorm:
 
     def _answer(self) -> LayerNormGrads:
         return LayerNormGrads(*(self.targets[i] if name in self.wanted else None for i, name in enumerate(GRADIENTS)))
+
+
+def _run_by_rows(
+    device: Device, name: str, buffers: dict[str, Array], storage: str, alpha: str, extent: Extent
+) -> None:
+    """The kernel `name` over the rows of `extent`; where they are few and long, the one that cuts them into parts."""
+    parts = split(storage, extent, device.limits)
+    if parts > 1:
+        name, extent = f"{name}_parts", replace(extent, parts=parts)
+        shape = (extent.stop - extent.start, parts, *map(int, KERNELS[name].buffers[-1].axes[2:]))
+        buffers = buffers | {"sums": device.empty(shape, np.float32)}
+    device._run(KERNELS[name], buffers, storage, alpha, extent)
 
 
 def _targets(operands: _Operands, out: Any, wanted: set[str]) -> LayerNormGrads:

@@ -57,6 +57,18 @@ LOOPS_PER_ROW: Final = 4
 
 COLUMN_THREADS: Final = 64
 
+FEW_ROWS: Final = {True: 8, False: 64}
+LONG_D: Final = 32_768
+"""Fewer rows than these, on CPU adapters and on GPUs, of so many elements or more are cut into parts: with a team a row
+most of the device would be idle."""
+
+PART: Final = {True: 16_384, False: 1024}
+"""Elements of a part, on CPU adapters and on GPUs, where rows have no more than MOST_PARTS of them: on a GPU a few for
+each thread, so that 32,768 elements come to 32 workgroups and 131,072 to 128."""
+
+MOST_PARTS: Final = 256
+"""Parts of a row at most: each workgroup adds the sums of all of its row's."""
+
 CHUNK_GROUP: Final = 256
 """Threads of a workgroup that takes a chunk of rows, on a GPU: with 256 chunks at most, they have to be many."""
 
@@ -118,7 +130,8 @@ WEBGPU: Final = Limits(
 class Extent:
     """What a launch covers: rows `start` … `stop` of an array of `rows` rows of `d`; its buffers hold just those.
 
-    The whole array's rows are summed in `chunks` partial rows, whatever part is at hand.
+    The whole array's rows are summed in `chunks` partial rows, whatever part is at hand. Kernels of several phases cut
+    a row into `parts`.
     """
 
     rows: int
@@ -126,11 +139,20 @@ class Extent:
     chunks: int
     start: int
     stop: int
+    parts: int = 1
 
     @property
     def per(self) -> int:
         """The rows of a chunk: chunk c holds rows c·per … min((c + 1)·per, rows)."""
         return math.ceil(self.rows / self.chunks)
+
+    @property
+    def part(self) -> int:
+        """The elements of a part: part p holds columns p·part … min((p + 1)·part, d).
+
+        A multiple of eight: where rows begin with a cell, so do parts.
+        """
+        return 8 * math.ceil(self.d / (8 * self.parts))
 
 
 @dataclass(frozen=True)
@@ -215,7 +237,10 @@ def plan_launch(kernel: Kernel, storage: str, alpha: str, extent: Extent, limits
         )
     variant = choose_variant(kernel, storage, alpha, extent, limits, aligned)
     windows = _WINDOWS.get(kernel.name, _row_windows)(kernel, variant, extent, limits)
-    dispatches = tuple(_dispatch(kernel, variant, extent, window, limits) for window in windows)
+    phases = range(kernel.phases)
+    dispatches = tuple(
+        _dispatch(kernel, variant, extent, window, phase, limits) for window in windows for phase in phases
+    )
     return Plan(variant, extent, dispatches)
 
 
@@ -225,6 +250,8 @@ def choose_variant(
     """The variant for rows of `extent.d`; it depends on the rows only where a chunk of them does not fit a window."""
     if "row" not in kernel.parts:
         return _column_variant(kernel, storage, alpha, extent, limits, aligned)
+    if kernel.phases > 1:
+        return _part_variant(kernel, storage, alpha, extent, limits, aligned)
     shape = _row_shape(storage, extent.d, limits, aligned)
     if "sums" in kernel.parts:
         teams = chunk_turns(storage, extent, limits)
@@ -255,6 +282,32 @@ def _column_variant(kernel: Kernel, storage: str, alpha: str, extent: Extent, li
     turns = chunk_turns(storage, extent, limits) if "columns" in kernel.parts else 1
     team = CHUNK_GROUP // turns if turns > 1 else min(COLUMN_THREADS, _most_threads(limits))
     return Variant(kernel.name, storage, alpha, aligned, width, team, turns, 0, 0, False, 1, False)
+
+
+def _part_variant(kernel: Kernel, storage: str, alpha: str, extent: Extent, limits: Limits, aligned: bool) -> Variant:
+    """The variant of a kernel whose workgroups take parts of rows: one team, which keeps nothing."""
+    if _shared_word(storage, extent.d, limits):
+        raise ShapeError(
+            f"[{kernel.name}] expected rows of 16-bit elements that share no word, an even d, got {extent.d:,}:"
+            f" use {kernel.name.removesuffix('_parts')}"
+        )
+    width, aligned = _cell_width(storage, extent.d, limits, aligned)
+    rounds = extent.part // width + 1 + extent.parts  # its cells, which may begin inside one, then its row's parts
+    team = SOFTWARE_TEAM if limits.software else min(HARDWARE_GROUP, _most_threads(limits))
+    team = _widened(team, rounds, width, 1, limits)
+    return Variant(kernel.name, storage, alpha, aligned, width, team, 1, 0, 0, False, 1, team == limits.subgroup)
+
+
+def split(storage: str, extent: Extent, limits: Limits) -> int:
+    """The parts that a row is cut into, so that few long rows use the whole device; 1 for any others.
+
+    A device has one number for a d. Not 16-bit rows of odd d on bindings: two of them share a word. Nor rows on the CPU
+    device: NumPy loses more by one pass more over a row than a second core gains.
+    """
+    whole = (limits.software and limits.pointers) or _shared_word(storage, extent.d, limits)
+    if whole or extent.rows >= FEW_ROWS[limits.software] or extent.d < LONG_D:
+        return 1
+    return min(math.ceil(extent.d / PART[limits.software]), MOST_PARTS)
 
 
 def one_pass(storage: str, extent: Extent, limits: Limits, aligned: bool = True) -> bool:
@@ -305,10 +358,14 @@ class _RowShape:
 
 def _row_shape(storage: str, d: int, limits: Limits, aligned: bool) -> _RowShape:
     width, aligned = _cell_width(storage, d, limits, aligned)
-    shared_word = not limits.pointers and d % 2 == 1 and STORAGE[storage].itemsize == 2
-    rows_in_turn = 2 if shared_word else 1
+    rows_in_turn = 2 if _shared_word(storage, d, limits) else 1
     cells = most_cells(d, width)
     return _RowShape(aligned, width, cells, _team(cells, width, rows_in_turn, limits), rows_in_turn)
+
+
+def _shared_word(storage: str, d: int, limits: Limits) -> bool:
+    """Whether two rows share a word, which one team has to write."""
+    return not limits.pointers and d % 2 == 1 and STORAGE[storage].itemsize == 2
 
 
 def _cell_width(storage: str, d: int, limits: Limits, aligned: bool) -> tuple[int, bool]:
@@ -339,6 +396,12 @@ def _team(cells: int, width: int, rows_in_turn: int, limits: Limits) -> int:
     widest = min(WIDEST_TEAM, _most_threads(limits))
     while not limits.software and cells * width > team * EASY_ELEMENTS and team < widest:
         team *= 2
+    return _widened(team, cells, width, rows_in_turn, limits)
+
+
+def _widened(team: int, cells: int, width: int, rows_in_turn: int, limits: Limits) -> int:
+    """`team`, or one so wide that no thread goes round too often."""
+    widest = min(WIDEST_TEAM, _most_threads(limits))
     while _iterations(cells, team, rows_in_turn) > limits.loop_iterations and team < widest:
         team *= 2
     if _iterations(cells, team, rows_in_turn) > limits.loop_iterations:
@@ -403,9 +466,9 @@ _WINDOWS: Final = {
 
 def _most_rows(kernel: Kernel, variant: Variant, extent: Extent, limits: Limits) -> int:
     room = limits.binding_bytes - limits.binding_alignment - CELL_BYTES
-    longest = max(_step_bytes(buffer, variant, extent.d) for buffer in kernel.buffers if buffer.axes[0] == "rows")
+    longest = max(_step_bytes(buffer, variant, extent) for buffer in kernel.buffers if buffer.axes[0] == "rows")
     for buffer in kernel.buffers:
-        if buffer.axes == ("d",) and _step_bytes(buffer, variant, extent.d) > room:
+        if buffer.axes == ("d",) and _step_bytes(buffer, variant, extent) > room:
             raise ShapeError(
                 f"expected {buffer.name} to fit a binding of {limits.binding_bytes:,} bytes, got d = {extent.d:,}"
             )
@@ -451,12 +514,17 @@ def _most_chunks(d: int, limits: Limits) -> int:
     return min(room // (8 * d), limits.loop_iterations)
 
 
-def _dispatch(kernel: Kernel, variant: Variant, extent: Extent, window: _Window, limits: Limits) -> Dispatch:
+def _dispatch(
+    kernel: Kernel, variant: Variant, extent: Extent, window: _Window, phase: int, limits: Limits
+) -> Dispatch:
     slices = {}
     values = {
         "rows": extent.rows,
         "d": extent.d,
         "per": extent.per,
+        "part": extent.part,
+        "parts": extent.parts,
+        "phase": phase,
         "first_row": window.first_row,
         "row_count": window.row_count,
         "first_chunk": window.first_chunk,
@@ -467,13 +535,13 @@ def _dispatch(kernel: Kernel, variant: Variant, extent: Extent, window: _Window,
         slices[buffer.name] = part
         values["origin" if buffer.element == "F" else f"{buffer.name}_origin"] = origin
     fields = tuple(values[name] for name in kernel.meta + kernel.window)
-    grid = _fold(_group_count(kernel, variant, extent.d, window), limits)
+    grid = _fold(_group_count(kernel, variant, extent, window), limits)
     return Dispatch(grid, slices, fields, max(window.row_count, 2 * window.chunk_count) * extent.d)
 
 
 def _bound_part(buffer: Buffer, variant: Variant, extent: Extent, window: _Window, limits: Limits) -> tuple[Slice, int]:
     """The part of a buffer that `window` needs, and the element of it at which the window begins."""
-    step = _step_bytes(buffer, variant, extent.d)
+    step = _step_bytes(buffer, variant, extent)
     if buffer.axes[0] == "rows":
         first, count = window.first_row - extent.start, window.row_count
     elif buffer.axes[0] == "chunks":
@@ -486,10 +554,11 @@ def _bound_part(buffer: Buffer, variant: Variant, extent: Extent, window: _Windo
     return Slice(offset, max(nbytes, CELL_BYTES)), (begin - offset) // element_bytes(buffer, variant)
 
 
-def _step_bytes(buffer: Buffer, variant: Variant, d: int) -> int:
+def _step_bytes(buffer: Buffer, variant: Variant, extent: Extent) -> int:
     """Bytes of one step along the first axis; of the whole buffer where that is neither rows nor chunks."""
     tail = buffer.axes[1:] if buffer.axes[0] in ("rows", "chunks") else buffer.axes
-    count = math.prod(d if axis == "d" else int(axis) for axis in tail)
+    lengths = {"d": extent.d, "parts": extent.parts}
+    count = math.prod(axis if isinstance(axis, int) else lengths[axis] for axis in tail)
     return count * element_bytes(buffer, variant)
 
 
@@ -503,15 +572,17 @@ def element_bytes(buffer: Buffer, variant: Variant) -> int:
     return STORAGE[element_name(buffer, variant)].itemsize
 
 
-def _group_count(kernel: Kernel, variant: Variant, d: int, window: _Window) -> int:
+def _group_count(kernel: Kernel, variant: Variant, extent: Extent, window: _Window) -> int:
     if "sums" in kernel.parts:
         return window.chunk_count
+    if kernel.phases > 1:
+        return window.row_count * extent.parts
     if "row" in kernel.parts:
         return math.ceil(window.row_count / (variant.teams * variant.rows_in_turn))
     if "columns" in kernel.parts:
-        units = window.chunk_count * (d // variant.width if variant.aligned else d)
+        units = window.chunk_count * (extent.d // variant.width if variant.aligned else extent.d)
         return math.ceil(units / variant.team)
-    return math.ceil(d / variant.threads)
+    return math.ceil(extent.d / variant.threads)
 
 
 def _fold(groups: int, limits: Limits) -> tuple[int, int]:

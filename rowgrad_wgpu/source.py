@@ -81,10 +81,11 @@ def _wgsl_constants(variant: Variant) -> list[str]:
         f"const BOTH = {str(variant.kept == 2).lower()};",
         f"const FULL = {str(variant.full).lower()};",
         f"const ALIGNED = {str(variant.aligned).lower()};",
+        f"const PHASES = {KERNELS[variant.kernel].phases}u;",
     ]
 
 
-CUDA_PARTS: Final = ("row", "team", "statistics", "alpha", "gradient", "turns")
+CUDA_PARTS: Final = ("row", "team", "part", "statistics", "part_statistics", "alpha", "gradient", "turns")
 """The parts that CUDA C++ has too, each before those that need it."""
 
 
@@ -115,5 +116,6 @@ def _cuda_constants(variant: Variant) -> list[str]:
         "WIDTH": variant.width,
         "CELLS": variant.cells,
         "KEPT": variant.kept,
+        "PHASES": KERNELS[variant.kernel].phases,
     }
     return [f"constexpr int {name} = {value};\n" for name, value in values.items()]

@@ -4,7 +4,9 @@ from pathlib import Path
 
 import hostgpu
 import pytest
+from grids import SHORT_D, SHORT_PART
 
+from rowgrad_wgpu import plan
 from rowgrad_wgpu.device import Device
 from rowgrad_wgpu.errors import DeviceUnavailable
 
@@ -72,6 +74,31 @@ NAMED = ["cpu", ADAPTERS[0], *(pytest.param(spec, marks=pytest.mark.slow) for sp
 def named_device(request, open_device):
     """A device that another process can open by its spec."""
     return open_device(request.param)
+
+
+@pytest.fixture
+def whole_rows(monkeypatch):
+    """Few long rows are left whole, so that the kernels for any rows take them."""
+    monkeypatch.setattr(plan, "FEW_ROWS", {True: 0, False: 0})
+
+
+@pytest.fixture
+def short_parts(monkeypatch):
+    """Rows of SHORT_D elements are long and their parts have SHORT_PART, so that slow devices take them too; as of long
+    ones no thread keeps its columns' sums."""
+    monkeypatch.setattr(plan, "SUMMED_ELEMENTS", {True: 0, False: 0})
+    monkeypatch.setattr(plan, "LONG_D", SHORT_D)
+    monkeypatch.setattr(plan, "PART", {True: SHORT_PART, False: SHORT_PART})
+
+
+@pytest.fixture
+def launched(monkeypatch):
+    """The names of the kernels that are launched."""
+    names, run = [], Device._run
+    monkeypatch.setattr(
+        Device, "_run", lambda self, record, *rest: (names.append(record.name), run(self, record, *rest))
+    )
+    return names
 
 
 @pytest.fixture(scope="session", params=ADAPTERS, ids=_name)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rowgrad_wgpu import bounds, layer_norm_back, softmax_back
-from rowgrad_wgpu.contract import STORAGE, Kernel, chunk_count
+from rowgrad_wgpu.contract import KERNELS, STORAGE, Kernel, chunk_count
 from rowgrad_wgpu.device import Device
 from rowgrad_wgpu.plan import (
     CELL,
@@ -17,6 +17,7 @@ from rowgrad_wgpu.plan import (
     Variant,
     choose_variant,
     one_pass,
+    split,
 )
 
 # The last d whose rows a software adapter keeps, and its neighbours.
@@ -34,6 +35,10 @@ SLOW_D = 600  # longer rows take seconds to compile on OpenGL
 HOST_GPU_ELEMENTS = 40_000
 HOST_GPU_LANES = 32  # a row costs at least a warp
 
+# Where rows are cut into parts, for devices that take small shapes only.
+SHORT_D = 512
+SHORT_PART = 64
+
 
 def small_where_slow(device: Device, rows: int, d: int) -> None:
     """OpenGL, SwiftShader, and the host GPU, whose threads are fibers, run small shapes only."""
@@ -49,16 +54,44 @@ def whole(rows: int, d: int, chunks: int | None = None) -> Extent:
     return Extent(rows, d, chunks or chunk_count(rows), 0, rows)
 
 
+def takes(kernel: Kernel, storage: str, extent: Extent, limits: Limits, aligned: bool = True) -> bool:
+    """Whether a kernel is for such rows: one pass for what a thread can keep, parts for rows that share no word."""
+    if "sums" in kernel.parts:
+        return one_pass(storage, extent, limits, aligned)
+    return kernel.phases == 1 or limits.pointers or storage == "float32" or extent.d % 2 == 0
+
+
 def variants_of(kernel: Kernel, widths: tuple[int, ...], limits: Limits, aligned: bool = True) -> list[Variant]:
     """Every variant that these widths come to, in a fixed order."""
     found: dict[Variant, None] = {}
     for storage, d in product(STORAGE, widths):
-        if "sums" in kernel.parts and not one_pass(storage, whole(64, d), limits, aligned):
+        if not takes(kernel, storage, whole(64, d), limits, aligned):
             continue
         alphas = {storage, "float32"} if any(buffer.element == "A" for buffer in kernel.buffers) else {storage}
         for alpha in sorted(alphas):
             found[choose_variant(kernel, storage, alpha, whole(64, d), limits, aligned)] = None
     return list(found)
+
+
+def suffix(device: Device, storage: str, rows: int, d: int) -> str:
+    """What the kernels for such rows are called behind their stem: `_parts` where few long ones are cut."""
+    return "_parts" if split(storage, whole(rows, d), device.limits) > 1 else ""
+
+
+def launch(device: Device, kernel: str, given: dict[str, np.ndarray], parts: int = 1) -> dict[str, np.ndarray]:
+    """What a kernel writes, launched by its name on the contract's buffers, but for its own sums."""
+    first = given[KERNELS[kernel].buffers[0].name]
+    lengths = {"rows": first.shape[0], "d": first.shape[1], "chunks": chunk_count(first.shape[0]), "parts": parts}
+    buffers = {}
+    for buffer in KERNELS[kernel].buffers:
+        shape = [axis if isinstance(axis, int) else lengths[axis] for axis in buffer.axes]
+        if buffer.written:
+            buffers[buffer.name] = device.empty(shape, first.dtype if buffer.element == "F" else np.float32)
+        else:
+            buffers[buffer.name] = device.asarray(given[buffer.name])
+    device.launch(kernel, **buffers)
+    outputs = [buffer.name for buffer in KERNELS[kernel].outputs if buffer.name != "sums"]
+    return {name: buffers[name].numpy() for name in outputs}
 
 
 def inputs(rows: int, d: int, storage: str, seed: int = 0) -> dict[str, np.ndarray]:

@@ -440,7 +440,7 @@ class HostileCaller(RuleBasedStateMachine):
 
     @rule(data=st.data(), name=st.sampled_from(sorted(KERNELS)), fault=st.sampled_from(LAUNCH_FAULTS))
     def a_wrong_launch(self, data: Any, name: str, fault: str) -> None:
-        lengths = {"rows": 5, "d": 4, "chunks": 1}
+        lengths = {"rows": 5, "d": 4, "chunks": 1, "parts": 1}
         buffers = {
             one.name: self.device.asarray(np.ones([lengths.get(str(axis), axis) for axis in one.axes], np.float32))
             for one in KERNELS[name].buffers

@@ -8,6 +8,7 @@ from rowgrad_wgpu.plan import EASY_ELEMENTS, HARDWARE_TEAM
 SEVERAL_WARPS = f"7x{2 * HARDWARE_TEAM * EASY_ELEMENTS}"
 ROWS = "66x64"
 ODD = "9x33"
+IN_PARTS = "3x132"
 
 NUMBER = ("plain", "wrong")
 MEETING = ("plain", "host GPU:")
@@ -15,7 +16,7 @@ OVERRUN = ("address", "heap-buffer-overflow")
 MISALIGNED = ("address", "misaligned address")
 RACE = ("thread", "data race")
 
-ROW, TEAM, TURNS, GRADIENT = (f"lib/{part}.cuh" for part in ("row", "team", "turns", "gradient"))
+ROW, TEAM, TURNS, GRADIENT, PART = (f"lib/{part}.cuh" for part in ("row", "team", "turns", "gradient", "part"))
 SOFTMAX, GRADS = "softmax_back.cu", "layer_norm_grads.cu"
 
 BARRIER = "    __syncthreads();"
@@ -80,10 +81,31 @@ FAULTS = {
 }
 
 
+# In rows that are cut into parts.
+PART_FAULTS = {
+    "a part that reads beyond its row": (OVERRUN, PART, "left < part ? left : part", "part"),
+    "a part of the row before": (NUMBER, PART, "column(unit) / WIDTH, (int)", "0, (int)"),
+    "a part's sums left out": (NUMBER, PART, "p = threadIdx.x;", "p = threadIdx.x + 1;"),
+    "two phases on one address": (NUMBER, PART, "unit * (PHASES - 1) + phase", "unit * (PHASES - 1)"),
+    "two parts on one address": (NUMBER, PART, "unit * (PHASES - 1) + phase", "phase"),
+    "alpha of the first part": (NUMBER, "layer_norm_back_parts.cu", "alpha + cut.column(unit)", "alpha"),
+    "no inner product over the parts": (NUMBER, "softmax_back_parts.cu", " - inner)", ")"),
+}
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_caught(fault):
     (flavour, text), shape, *planted = FAULTS[fault]
     result = hostgpu.run(flavour, 32, 0, [shape], planted)
+    assert result.returncode != 0, "nothing noticed the fault"
+    assert text in result.stderr, result.stderr[-2000:]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", PART_FAULTS)
+def test_a_fault_in_parts_is_caught(fault):
+    (flavour, text), *planted = PART_FAULTS[fault]
+    result = hostgpu.run(flavour, 32, 0, [IN_PARTS], planted, in_parts=True)
     assert result.returncode != 0, "nothing noticed the fault"
     assert text in result.stderr, result.stderr[-2000:]
 

@@ -3,7 +3,7 @@
 import hostgpu
 import numpy as np
 import pytest
-from grids import inputs, whole
+from grids import inputs, launch, whole
 
 from rowgrad_wgpu import bounds, check
 from rowgrad_wgpu.contract import KERNELS, STORAGE, chunk_count
@@ -51,7 +51,7 @@ def test_the_widths_reach_every_team_and_tier():
 
 @pytest.mark.parametrize("d", WIDTHS)
 @pytest.mark.parametrize("storage", STORAGE)
-def test_every_tier(host_gpu, d, storage):
+def test_every_tier(host_gpu, whole_rows, d, storage):
     case = check.random_case(2 if d < 5000 else 1, d, STORAGE[storage])
     assert all(result.ok for result in check.check_case(host_gpu, case))
 
@@ -67,6 +67,15 @@ def test_the_order_of_the_threads_changes_no_bit(host_gpu, warp, order):
         assert all(result.ok for result in check.check_case(turned, case))
         for one, other in zip(buffers(turned, case), buffers(host_gpu, case), strict=True):
             assert one.tobytes() == other.tobytes()
+
+
+@pytest.mark.parametrize("order", [1, 2, 3])
+def test_the_order_of_the_threads_changes_no_bit_of_parts(host_gpu, order):
+    turned = hostgpu.open_device(host_gpu._backend._properties["warpSize"], order=order)
+    given = inputs(3, 517, "float32") | {"eps": np.array([1e-5], np.float32)}
+    for kernel in ("softmax_back_parts", "layer_norm_back_parts", "layer_norm_stats_parts"):
+        one, other = (launch(device, kernel, given, parts=3) for device in (turned, host_gpu))
+        assert [array.tobytes() for array in one.values()] == [array.tobytes() for array in other.values()]
 
 
 def buffers(device, case):

@@ -33,3 +33,11 @@ def test_races(warp):
     result = hostgpu.run("thread", warp, 0, ["2x33", "65x4", f"1x{SEVERAL_WARPS_D[warp]}"])
     assert result.returncode == 0, result.stderr[-3000:]
     assert "results are right" in result.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flavour", ["address", "thread"])
+def test_rows_in_parts(flavour):
+    result = hostgpu.run(flavour, 32, 0, ["3x132"], in_parts=True)
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert "results are right" in result.stdout

@@ -69,7 +69,7 @@ class Recorder:
 
 
 def arrays_of(device, kernel, rows=5, d=32, storage="float32"):
-    lengths = {"rows": rows, "d": d, "chunks": 1}
+    lengths = {"rows": rows, "d": d, "chunks": 1, "parts": 3}
     types = {"F": STORAGE[storage], "A": STORAGE[storage], "float32": np.float32}
     made = {}
     for buffer in kernel.buffers:
@@ -84,16 +84,18 @@ def test_a_launch_hands_over_the_records_buffers_and_fields(kernel):
     device = recorder.open()
     arrays = arrays_of(device, kernel)
     device.launch(kernel.name, **arrays)
-    ((name, grid, block, arguments),) = recorder.launches
-    assert name == kernel.name
-    assert (len(grid), len(block)) == (1, 1)
-    assert block[0] % 64 == 0
-    pointers, scalars = arguments[: len(kernel.buffers)], arguments[len(kernel.buffers) :]
-    assert [one.data.ptr for one in pointers] == [arrays[one.name]._buffer.data.ptr for one in kernel.buffers]
+    assert len(recorder.launches) == kernel.phases
     known = {"d": 32, "rows": 5, "per": 5, "row_count": 5, "first_row": 0, "first_chunk": 0, "chunk_count": 1}
+    known |= {"part": 16, "parts": 3}
     fields = [one for one in kernel.meta + kernel.window if not one.endswith("origin")]
-    assert [int(one) for one in scalars] == [known[one] for one in fields]
-    assert [type(one) for one in scalars] == [np.int32 if one == "d" else np.int64 for one in fields]
+    for phase, (name, grid, block, arguments) in enumerate(recorder.launches):
+        assert name == kernel.name
+        assert (len(grid), len(block)) == (1, 1)
+        assert block[0] % 64 == 0
+        pointers, scalars = arguments[: len(kernel.buffers)], arguments[len(kernel.buffers) :]
+        assert [one.data.ptr for one in pointers] == [arrays[one.name]._buffer.data.ptr for one in kernel.buffers]
+        assert [int(one) for one in scalars] == [(known | {"phase": phase})[one] for one in fields]
+        assert [type(one) for one in scalars] == [np.int32 if one == "d" else np.int64 for one in fields]
 
 
 def test_a_kernel_is_compiled_once_for_a_device_and_dtype():

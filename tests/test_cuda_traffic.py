@@ -136,6 +136,25 @@ def test_layer_norm_back_reads_what_the_plan_says(tracer, d, x_reads, dy_reads):
 
 
 @pytest.mark.parametrize("storage", STORAGE)
+def test_parts_of_rows_are_read_as_often_as_long_rows(tracer, storage):
+    rows, d = 2, 2048
+    given = on(tracer, {name: inputs(rows, d, storage)[name] for name in ("y", "x", "dy", "alpha")})
+    given["eps"] = tracer.device.asarray(np.array([1e-5], np.float32))
+    for kernel, operand, reads in (("softmax_back_parts", "y", 2), ("layer_norm_back_parts", "x", 4)):
+        made = {
+            one.name: tracer.device.empty(
+                [{"rows": rows, "d": d, "parts": 4}.get(axis, axis) for axis in one.axes],
+                STORAGE[storage] if one.element == "F" else np.float32,
+            )
+            for one in KERNELS[kernel].outputs
+        }
+        arrays = {one.name: given[one.name] for one in KERNELS[kernel].buffers if not one.written} | made
+        traffic = tracer.launch(kernel, **arrays)
+        assert passes(traffic, (operand, "dy", "dx"), rows, d, storage) == [(reads, 0), (2, 0), (0, 1)]
+        assert_side_by_side(traffic, (operand, "dy", "dx"))
+
+
+@pytest.mark.parametrize("storage", STORAGE)
 def test_layer_norm_params_reads_each_array_once(tracer, storage):
     rows, d = 70, 768
     given = inputs(rows, d, storage)

@@ -7,7 +7,7 @@ from rowgrad_wgpu.contract import STORAGE
 
 
 @pytest.mark.parametrize("d", ALL_D)
-def test_every_d(device, d):
+def test_every_d(device, whole_rows, d):
     rows = 5 if d < 5000 else 2
     small_where_slow(device, rows, d)
     check_layer_norm(device, inputs(rows, d, "float32"), "float32")
@@ -52,7 +52,7 @@ def test_no_rows_give_zeros(device):
 
 
 @pytest.mark.parametrize(("d", "storage"), [(1 << 20, "float32"), ((1 << 20) - 1, "float16")])
-def test_rows_of_a_million(device, d, storage):
+def test_rows_of_a_million(device, whole_rows, d, storage):
     small_where_slow(device, 3, d)
     check_layer_norm(device, inputs(3, d, storage), storage)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rowgrad_wgpu import check, source
+from rowgrad_wgpu import check, plan, source
 from rowgrad_wgpu.contract import STORAGE
 from rowgrad_wgpu.device import Device
 from rowgrad_wgpu.errors import DeviceUnavailable
@@ -36,6 +36,22 @@ FAULTS = {
     "the grid not folded": ("lib/row.wgsl", "group.x + group.y * groups.x", "group.x"),
 }  # fmt: skip
 
+# In rows of 33 elements and more, cut into parts of 16.
+PART_FAULTS = {
+    "a part reads on into the next row": ("lib/part.wgsl", "min(sizes.part, sizes.d - column)", "sizes.part"),
+    "every part is the row's first": ("lib/part.wgsl", "part.index * sizes.d + column;", "part.index * sizes.d;"),
+    "the first part's sums left out": ("lib/part.wgsl", "var p = thread;", "var p = thread + 1u;"),
+    "two phases in one slot": ("lib/part.wgsl", "unit * (PHASES - 1u) + phase", "unit * (PHASES - 1u)"),
+    "two parts in one slot": ("lib/part.wgsl", "unit * (PHASES - 1u) + phase", "phase"),
+    "softmax without its inner product": ("softmax_back_parts.wgsl", "(dy_quad(part, q) - inner)", "dy_quad(part, q)"),
+    "alpha of another part": ("layer_norm_back_parts.wgsl", "4u * (part.cell + q) - (", "4u * q - 0u * ("),
+    "a centre that is no mean": ("lib/part_statistics.wgsl", "near_of_parts(part, thread));", "0.0);"),
+    "sums taken for means": ("layer_norm_back_parts.wgsl", "thread) / f32(sizes.d)", "thread)"),
+    "the mean and r of no row": ("lib/part_statistics.wgsl", "unit % sizes.parts == 0u", "unit == 0u"),
+}  # fmt: skip
+
+QUICK = ("a part reads on into the next row", "two phases in one slot", "softmax without its inner product")
+
 LARGE = ("the grid not folded",)
 
 
@@ -53,14 +69,42 @@ def test_the_shaders_as_they_are_pass(adapter):
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_caught(adapter, fault, monkeypatch):
-    name, right, wrong = FAULTS[fault]
-    text = source.shader_text(name)
-    assert right in text
-    original = source.shader_text
-    monkeypatch.setattr(source, "shader_text", lambda one: text.replace(right, wrong) if one == name else original(one))
+    plant(monkeypatch, *FAULTS[fault])
     try:
         with Device(adapter.info.spec) as broken:
             assert caught(broken, large=fault in LARGE)
     except DeviceUnavailable as refusal:
         if "computes wrongly" not in str(refusal):
             raise
+
+
+def plant(monkeypatch, name, right, wrong):
+    text = source.shader_text(name)
+    assert right in text
+    original = source.shader_text
+    monkeypatch.setattr(source, "shader_text", lambda one: text.replace(right, wrong) if one == name else original(one))
+
+
+@pytest.fixture
+def tiny_parts(short_parts, monkeypatch):
+    monkeypatch.setattr(plan, "LONG_D", 33)
+    monkeypatch.setattr(plan, "PART", {True: 16, False: 16})
+
+
+def caught_in_parts(device: Device) -> bool:
+    results = check.check_case(device, check.random_case(3, 66, STORAGE["float32"]))
+    return any(not result.ok for result in results)
+
+
+def test_the_parts_as_they_are_pass(adapter, launched, tiny_parts):
+    assert not caught_in_parts(adapter)
+    assert {"softmax_back_parts", "layer_norm_back_parts"} <= set(launched)
+
+
+@pytest.mark.parametrize(
+    "fault", [one if one in QUICK else pytest.param(one, marks=pytest.mark.slow) for one in PART_FAULTS]
+)
+def test_a_fault_in_parts_is_caught(adapter, fault, tiny_parts, monkeypatch):
+    plant(monkeypatch, *PART_FAULTS[fault])
+    with Device(adapter.info.spec) as broken:
+        assert caught_in_parts(broken)

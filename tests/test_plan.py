@@ -3,7 +3,8 @@ from dataclasses import replace
 from itertools import pairwise, product
 
 import pytest
-from grids import whole
+from grids import takes, whole
+from variants import every_variant
 
 from rowgrad_wgpu.contract import CHUNK_ROWS, KERNELS, MOST_CHUNKS, STORAGE
 from rowgrad_wgpu.errors import ShapeError
@@ -13,12 +14,16 @@ from rowgrad_wgpu.plan import (
     CHUNK_GROUP,
     DISPATCH_ELEMENTS,
     EASY_ELEMENTS,
+    FEW_ROWS,
     HARDWARE_CELLS,
     HARDWARE_GROUP,
     HARDWARE_KEPT,
     HARDWARE_KEPT_OF_ONE,
     HARDWARE_TEAM,
+    LONG_D,
     LOOP_ITERATIONS,
+    MOST_PARTS,
+    PART,
     SOFTWARE_KEPT,
     SOFTWARE_TEAM,
     SUMMED_CELLS,
@@ -26,6 +31,7 @@ from rowgrad_wgpu.plan import (
     UNLIMITED,
     WEBGPU,
     WIDEST_TEAM,
+    Extent,
     choose_variant,
     chunk_turns,
     kernel_named,
@@ -33,12 +39,14 @@ from rowgrad_wgpu.plan import (
     one_pass,
     plan_launch,
     row_step,
+    split,
 )
 
 LLVMPIPE_LOOPS = 65_535
 WIDTHS = (1, 2, 3, 7, 8, 17, 64, 768, 769, 1023, 1024, 4096, 4097, 16384, 16385, 131072, 1048575, 1048576)
 ROWS = (0, 1, 2, 63, 64, 65, 4096, 16385, 65535, 65536, 65537, 98304, 3_000_000)
 MOST_DISPATCHES = 60  # longer plans only repeat themselves
+MOST_CUT_ROWS = 65  # few rows are cut into parts
 
 LIMITS = [
     replace(WEBGPU, binding_bytes=binding, binding_alignment=alignment, software=software)
@@ -47,8 +55,15 @@ LIMITS = [
 TYPES = (("float32", "float32"), ("float16", "float32"), ("bfloat16", "bfloat16"))
 
 KERNEL = pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
-ROW_KERNELS = [kernel for kernel in KERNELS.values() if "row" in kernel.parts and "sums" not in kernel.parts]
-ROW_KERNEL = pytest.mark.parametrize("kernel", ROW_KERNELS, ids=[kernel.name for kernel in ROW_KERNELS])
+PART_KERNELS = [kernel for kernel in KERNELS.values() if kernel.phases > 1]
+ROW_KERNELS = [
+    kernel for kernel in KERNELS.values() if "row" in kernel.parts and "sums" not in kernel.parts and kernel.phases == 1
+]
+BY_ROWS = [*ROW_KERNELS, *PART_KERNELS]
+PART_KERNEL, ROW_KERNEL, BY_ROW = (
+    pytest.mark.parametrize("kernel", those, ids=[kernel.name for kernel in those])
+    for those in (PART_KERNELS, ROW_KERNELS, BY_ROWS)
+)
 LIMIT = pytest.mark.parametrize(
     "limits",
     LIMITS,
@@ -64,11 +79,18 @@ def launches(kernel, limits):
     for d, (storage, alpha), rows in product(WIDTHS, TYPES, ROWS):
         if rows * d * STORAGE[storage].itemsize > MOST_DISPATCHES * limits.binding_bytes // 2:
             continue
+        if kernel in PART_KERNELS and rows > MOST_CUT_ROWS:
+            continue
         try:
-            plan = plan_launch(kernel, storage, alpha, whole(rows, d), limits)
+            plan = plan_launch(kernel, storage, alpha, cut(kernel, whole(rows, d)), limits)
         except ShapeError:
             continue
         yield plan
+
+
+def cut(kernel, extent):
+    """An extent with one part a row or several, for kernels that take parts."""
+    return replace(extent, parts=(1, 7, MOST_PARTS)[extent.rows % 3]) if kernel.phases > 1 else extent
 
 
 def fields_of(kernel, dispatch):
@@ -82,8 +104,8 @@ def item_bytes(plan, buffer):
 
 def step_bytes(plan, buffer):
     """Bytes of a row, a chunk, or the whole buffer."""
-    axes = [axis for axis in buffer.axes if axis not in ("rows", "chunks")]
-    return math.prod(plan.extent.d if axis == "d" else axis for axis in axes) * item_bytes(plan, buffer)
+    lengths = {"rows": 1, "chunks": 1, "d": plan.extent.d, "parts": plan.extent.parts}
+    return math.prod(lengths.get(axis, axis) for axis in buffer.axes) * item_bytes(plan, buffer)
 
 
 def window_of(kernel, plan, buffer, dispatch, first_row):
@@ -108,7 +130,8 @@ def row_starts(kernel, plan):
     for dispatch in plan.dispatches:
         fields = fields_of(kernel, dispatch)
         yield dispatch, fields.get("first_row", row)
-        row += fields.get("row_count", 0)
+        if fields.get("phase", 0) == kernel.phases - 1:
+            row += fields.get("row_count", 0)
 
 
 def check_slices(kernel, plan, limits):
@@ -135,8 +158,10 @@ def check_grids(kernel, plan, limits):
 
 
 def units_of(kernel, plan, dispatch):
-    """What is dealt out to the workgroups: rows, columns of chunks (four at once where aligned), columns."""
+    """What is dealt out to the workgroups: rows, parts, columns of chunks (four at once where aligned), columns."""
     fields = fields_of(kernel, dispatch)
+    if kernel in PART_KERNELS:
+        return fields["row_count"] * fields["parts"]
     if kernel in ROW_KERNELS:
         return fields["row_count"]
     if kernel is GRADS:
@@ -148,7 +173,7 @@ def units_of(kernel, plan, dispatch):
 
 def units_per_group(kernel, plan):
     variant = plan.variant
-    if kernel is GRADS:
+    if kernel is GRADS or kernel in PART_KERNELS:
         return 1
     return variant.teams * variant.rows_in_turn if kernel in ROW_KERNELS else variant.team
 
@@ -171,7 +196,7 @@ def check_threads(kernel, plan, limits):
 
 
 def check_fields(kernel, plan, limits):
-    wanted = {"rows": plan.extent.rows, "d": plan.extent.d, "per": plan.extent.per}
+    wanted = {name: getattr(plan.extent, name) for name in ("rows", "d", "per", "part", "parts")}
     for dispatch in plan.dispatches:
         fields = fields_of(kernel, dispatch)
         assert all(0 <= value < 1 << 32 for value in fields.values())
@@ -186,7 +211,7 @@ def test_every_dispatch_keeps_the_limits(kernel, limits):
         for check in (check_slices, check_grids, check_elements, check_threads, check_fields):
             check(kernel, plan, limits)
         count += 1
-    assert count > (30 if kernel is GRADS else 100)
+    assert count > (30 if kernel is GRADS or kernel in PART_KERNELS else 100)
 
 
 def rows_of(kernel, plan):
@@ -198,7 +223,9 @@ def rows_of(kernel, plan):
         row, beside = divmod(begin, step_bytes(plan, buffer))
         assert beside == 0
         assert row + plan.extent.start == first_row
-        covered.append((first_row, first_row + fields_of(kernel, dispatch)["row_count"]))
+        fields = fields_of(kernel, dispatch)
+        if not fields.get("phase"):
+            covered.append((first_row, first_row + fields["row_count"]))
     return joined(covered)
 
 
@@ -214,7 +241,7 @@ def joined(ranges):
 
 
 @LIMIT
-@ROW_KERNEL
+@BY_ROW
 def test_rows_are_covered_once_and_in_order(kernel, limits):
     for plan in launches(kernel, limits):
         rows = plan.extent.rows
@@ -222,7 +249,7 @@ def test_rows_are_covered_once_and_in_order(kernel, limits):
 
 
 @LIMIT
-@ROW_KERNEL
+@BY_ROW
 def test_every_window_begins_with_a_cell(kernel, limits):
     """So that the order of a row's sum does not depend on the windows."""
     for plan in launches(kernel, limits):
@@ -342,11 +369,13 @@ def streamed(kernel, storage, extent, stops, limits):
 STOPS = [(1,), (3, 64, 65, 4000), (63, 127, 191), (8192, 16384)]
 
 
-@ROW_KERNEL
+@BY_ROW
 @pytest.mark.parametrize("stops", STOPS)
 def test_streamed_rows_are_covered_once(kernel, stops):
     for limits, d, storage in product(LIMITS, (7, 8), ("float32", "float16")):
-        extent = whole(4099, d)
+        extent = cut(kernel, whole(FEW_ROWS[False] if kernel in PART_KERNELS else 4099, d))
+        if not takes(kernel, storage, extent, limits):
+            continue
         covered = []
         for plan in streamed(kernel, storage, extent, stops, limits):
             check_slices(kernel, plan, limits)
@@ -372,7 +401,7 @@ def test_variant_does_not_depend_on_rows(kernel, d):
     for storage, alpha in TYPES:
         for software in (True, False):
             limits = replace(WEBGPU, software=software)
-            if kernel is GRADS and not one_pass(storage, whole(1, d), limits):
+            if not takes(kernel, storage, whole(1, d), limits):
                 continue
             plans = [plan_launch(kernel, storage, alpha, whole(rows, d), limits) for rows in (1, 2, 65, 257)]
             assert {plan.variant for plan in plans} == {choose_variant(kernel, storage, alpha, whole(1, d), limits)}
@@ -569,6 +598,83 @@ def test_most_cells(d, cells):
     """The most over all places where a row can begin."""
     assert most_cells(d) >= max((start * d % CELL + d + CELL - 1) // CELL for start in range(CELL))
     assert most_cells(d) == cells
+
+
+SOFTWARE = replace(WEBGPU, software=True)
+CPU = replace(UNLIMITED, software=True)
+
+
+@pytest.mark.parametrize("limits", [SOFTWARE, WEBGPU, UNLIMITED], ids=["software", "hardware", "pointers"])
+def test_few_long_rows_are_cut_into_parts(limits):
+    few = FEW_ROWS[limits.software]
+    parts = math.ceil(LONG_D / PART[limits.software])
+    assert [split("float32", whole(rows, LONG_D), limits) for rows in (1, 2, few - 1, few)] == [*[parts] * 3, 1]
+    lengths = (LONG_D - 1, LONG_D, LONG_D + 1, LONG_D + 2, 1 << 20)
+    more = math.ceil((LONG_D + 1) / PART[limits.software])
+    most = min(math.ceil((1 << 20) / PART[limits.software]), MOST_PARTS)
+    assert [split("float32", whole(1, d), limits) for d in lengths] == [1, parts, more, more, most]
+    assert split("float32", whole(1, 1 << 24), limits) == MOST_PARTS
+    assert split("float32", Extent(few, LONG_D, 1, 0, 1), limits) == 1, "a block of an array that is not cut"
+
+
+def test_rows_that_are_left_whole():
+    assert split("float16", whole(1, LONG_D + 1), WEBGPU) == 1, "two rows share a word"
+    assert split("float16", whole(1, LONG_D + 2), WEBGPU) > 1
+    assert split("float16", whole(1, LONG_D + 1), UNLIMITED) > 1
+    assert split("float32", whole(1, LONG_D), CPU) == 1
+
+
+def test_a_gpus_workgroups_for_a_row():
+    """One with a team a row."""
+    for d, workgroups in ((32_768, 32), (131_072, 128), (1 << 20, 256)):
+        extent = replace(whole(1, d), parts=split("float32", whole(1, d), WEBGPU))
+        plan = plan_launch(KERNELS["softmax_back_parts"], "float32", "float32", extent, WEBGPU)
+        assert [dispatch.grid for dispatch in plan.dispatches] == [(workgroups, 1)] * 2
+        assert plan_launch(KERNELS["softmax_back"], "float32", "float32", extent, WEBGPU).dispatches[0].grid == (1, 1)
+
+
+@pytest.mark.parametrize("d", [1, 8, 9, LONG_D, LONG_D + 1, (1 << 20) - 1])
+@pytest.mark.parametrize("parts", [1, 2, 7, MOST_PARTS, 5000])
+def test_parts_hold_every_column_once(d, parts):
+    part = replace(whole(1, d), parts=parts).part
+    assert part % 8 == 0
+    assert d <= part * parts
+    assert part * parts < d + 8 * parts
+
+
+@PART_KERNEL
+def test_every_window_has_every_phase(kernel):
+    extent = replace(whole(7, 1 << 20), parts=8)
+    plan = plan_launch(kernel, "float32", "float32", extent, replace(WEBGPU, binding_bytes=10 << 20))
+    phases = [fields_of(kernel, dispatch)["phase"] for dispatch in plan.dispatches]
+    assert phases == [*range(kernel.phases)] * 4
+    assert rows_of(kernel, plan) == [(0, 7)]
+
+
+@PART_KERNEL
+@pytest.mark.parametrize(("limits", "team"), [(SOFTWARE, SOFTWARE_TEAM), (WEBGPU, HARDWARE_GROUP)])
+def test_a_part_has_a_workgroup(kernel, limits, team):
+    for storage, d in product(STORAGE, (LONG_D, LONG_D + 2, 1 << 22)):
+        extent = replace(whole(1, d), parts=split(storage, whole(1, d), limits))
+        variant = choose_variant(kernel, storage, storage, extent, limits)
+        assert (variant.team, variant.teams, variant.cells, variant.kept) == (team, 1, 0, 0)
+        assert variant in every_variant(kernel)
+
+
+@PART_KERNEL
+def test_no_part_goes_round_too_often(kernel):
+    """Of any number of parts: a caller's own."""
+    for d, parts in product((8, LONG_D, 15_000_000), (1, 256, 60_000, 1_000_000)):
+        extent = replace(whole(1, d), parts=parts)
+        variant = choose_variant(kernel, "float32", "float32", extent, SOFTWARE)
+        rounds = math.ceil((extent.part // CELL + 1) / variant.team) + 3 * math.ceil(parts / variant.team)
+        assert rounds + 4 * int(math.log2(variant.team)) <= LLVMPIPE_LOOPS
+
+
+@PART_KERNEL
+def test_parts_of_rows_that_share_words_are_refused(kernel):
+    with pytest.raises(ShapeError, match=rf"\[{kernel.name}\] expected .* an even d, got 33: use {kernel.name[:-6]}$"):
+        plan_launch(kernel, "bfloat16", "bfloat16", replace(whole(2, 33), parts=2), WEBGPU)
 
 
 @ROW_KERNEL

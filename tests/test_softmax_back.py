@@ -7,7 +7,7 @@ from rowgrad_wgpu.contract import STORAGE
 
 
 @pytest.mark.parametrize("d", ALL_D)
-def test_every_d(device, d):
+def test_every_d(device, whole_rows, d):
     rows = 5 if d < 5000 else 2
     small_where_slow(device, rows, d)
     given = inputs(rows, d, "float32")
@@ -38,7 +38,7 @@ def test_long_rows_of_odd_16_bit(device):
     check_softmax(device, given["y"], given["dy"], "bfloat16")
 
 
-def test_rows_longer_than_llvmpipe_loops(device):
+def test_rows_longer_than_llvmpipe_loops(device, whole_rows):
     d = 1 << 20
     small_where_slow(device, 2, d)
     y = np.full((2, d), 1 / d, np.float32)

@@ -7,22 +7,27 @@ from typing import NamedTuple
 
 import pytest
 from grids import KEPT_D as SOFTWARE_D
-from grids import check_layer_norm, check_softmax, inputs, small_where_slow, whole
+from grids import SHORT_D, SHORT_PART, check_layer_norm, check_softmax, inputs, small_where_slow, whole
 
 from rowgrad_wgpu import check
 from rowgrad_wgpu.contract import KERNELS
 from rowgrad_wgpu.device import Device
 from rowgrad_wgpu.plan import (
     EASY_ELEMENTS,
+    FEW_ROWS,
     HARDWARE_GROUP,
     HARDWARE_KEPT,
     HARDWARE_KEPT_OF_ONE,
     HARDWARE_TEAM,
+    LONG_D,
+    MOST_PARTS,
+    PART,
     SOFTWARE_TEAM,
     SUMMED_ELEMENTS,
     WIDEST_TEAM,
     choose_variant,
     one_pass,
+    split,
 )
 
 EASY_D = HARDWARE_TEAM * EASY_ELEMENTS  # the longest row of the narrowest team
@@ -78,6 +83,38 @@ CPU = {
     "none kept": Tier(3, SOFTWARE_D + 4, SOFTWARE_TEAM, 1, 0, False, False),
 }
 
+
+class Cut(NamedTuple):
+    """Rows, and how many parts the plan cuts each into; 1 where it leaves them whole."""
+
+    rows: int
+    d: int
+    parts: int
+
+
+GPU_CUTS = {
+    "not long": Cut(1, LONG_D - 1, 1),
+    "long": Cut(1, LONG_D, LONG_D // PART[False]),
+    "long, unaligned": Cut(1, LONG_D + 1, LONG_D // PART[False] + 1),
+    "long, whole words": Cut(2, LONG_D + 2, LONG_D // PART[False] + 1),
+    "as many parts as can be": Cut(1, PART[False] * MOST_PARTS + 4, MOST_PARTS),
+}
+
+CPU_CUTS = {
+    "not long": Cut(1, LONG_D - 1, 1),
+    "long": Cut(1, LONG_D, LONG_D // PART[True]),
+    "long, unaligned": Cut(1, LONG_D + 1, LONG_D // PART[True] + 1),
+    "long, whole words": Cut(2, LONG_D + 2, LONG_D // PART[True] + 1),
+    "few": Cut(FEW_ROWS[True] - 1, LONG_D, LONG_D // PART[True]),
+    "not few": Cut(FEW_ROWS[True], LONG_D, 1),
+}
+
+# In rows that count as long already, whose sums no thread keeps.
+GPU_SHORT_CUTS = {
+    "few": Cut(FEW_ROWS[False] - 1, SHORT_D, SHORT_D // SHORT_PART),
+    "not few": Cut(FEW_ROWS[False], SHORT_D, 1),
+}
+
 STORAGES = pytest.mark.parametrize("storage", ["float32", "bfloat16", pytest.param("float16", marks=pytest.mark.slow)])
 
 
@@ -97,7 +134,7 @@ def without_subgroups(adapter):
 
 @STORAGES
 @pytest.mark.parametrize("name", GPU)
-def test_a_tier_of_a_gpu(as_gpu, name, storage):
+def test_a_tier_of_a_gpu(as_gpu, whole_rows, name, storage):
     assert_chosen_and_right(as_gpu, GPU[name], storage)
 
 
@@ -129,6 +166,43 @@ def assert_chosen_and_right(device, tier, storage):
     given = inputs(tier.rows, tier.d, storage)
     check_softmax(device, given["y"], given["dy"], storage)
     check_layer_norm(device, given, storage)
+
+
+@STORAGES
+@pytest.mark.parametrize("name", GPU_CUTS)
+def test_a_cut_of_a_gpu(as_gpu, launched, name, storage):
+    assert_cut_and_right(as_gpu, GPU_CUTS[name], storage, launched)
+
+
+@pytest.mark.parametrize("name", GPU_SHORT_CUTS)
+def test_a_cut_of_a_gpus_short_rows(as_gpu, launched, short_parts, name):
+    assert_cut_and_right(as_gpu, GPU_SHORT_CUTS[name], "float32", launched)
+
+
+@STORAGES
+@pytest.mark.parametrize("name", CPU_CUTS)
+def test_a_cut_of_a_software_adapter(adapter, launched, name, storage):
+    if adapter.info.kind != "software":
+        pytest.skip(f"{adapter.info.name} is no software adapter")
+    assert_cut_and_right(adapter, CPU_CUTS[name], storage, launched)
+
+
+def assert_cut_and_right(device, cut, storage, launched):
+    extent = whole(cut.rows, cut.d)
+    parts = 1 if cut.d % 2 and storage != "float32" else cut.parts
+    assert split(storage, extent, device.limits) == parts
+    if parts > 1:
+        variant = choose_variant(KERNELS["softmax_back_parts"], storage, storage, extent, device.limits)
+        assert (variant.team, variant.teams) == (SOFTWARE_TEAM if device.limits.software else HARDWARE_GROUP, 1)
+        assert (variant.kept, variant.aligned) == (0, cut.d % 4 == 0)
+        assert variant.subgroup == (device.limits.subgroup > 0)
+    small_where_slow(device, cut.rows, cut.d)
+    given = inputs(cut.rows, cut.d, storage)
+    check_softmax(device, given["y"], given["dy"], storage)
+    check_layer_norm(device, given, storage)
+    assert launched[:2] == [
+        f"{kernel}{'_parts' if parts > 1 else ''}" for kernel in ("softmax_back", "layer_norm_back")
+    ]
 
 
 def test_the_check_passes_as_on_a_gpu(as_gpu):

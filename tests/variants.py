@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import cache
 from itertools import product
 
-from grids import whole
+from grids import takes, whole
 
 from rowgrad_wgpu.contract import MOST_CHUNKS, STORAGE, Kernel
 from rowgrad_wgpu.errors import ShapeError
@@ -22,7 +22,6 @@ from rowgrad_wgpu.plan import (
     Limits,
     Variant,
     choose_variant,
-    one_pass,
 )
 
 ADAPTERS = (replace(WEBGPU, software=True), WEBGPU)
@@ -51,7 +50,7 @@ def alphas_of(kernel: Kernel, storage: str) -> list[str]:
 def variant_for(kernel: Kernel, storage: str, alpha: str, extent: Extent, limits: Limits) -> list[Variant]:
     """The variant of a launch; none where the plan takes no such rows."""
     try:
-        if "sums" in kernel.parts and not one_pass(storage, extent, limits):
+        if not takes(kernel, storage, extent, limits):
             return []
         return [choose_variant(kernel, storage, alpha, extent, limits)]
     except ShapeError:

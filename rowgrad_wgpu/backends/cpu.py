@@ -4,10 +4,11 @@ It runs the same calls as a GPU does, on the same layouts. A new buffer is full 
 forgets shows. Blocks are sized to stay in a cache; NumPy lets go of the interpreter while it computes.
 """
 
+import functools
 import os
 import platform
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from typing import Any, Final
@@ -79,7 +80,8 @@ class CPUBackend:
         """Runs the twin of the kernel."""
         kernel = KERNELS[plan.variant.kernel]
         extent = plan.extent
-        lengths = {"rows": extent.stop - extent.start, "d": extent.d, "chunks": extent.chunks}
+        rows = extent.stop - extent.start
+        lengths = {"rows": rows, "d": extent.d, "chunks": extent.chunks, "parts": extent.parts}
         operands = {}
         for buffer in kernel.buffers:
             shape = tuple(lengths.get(str(axis), axis) for axis in buffer.axes)
@@ -123,6 +125,18 @@ class CPUBackend:
         """Twin of layer_norm_back.wgsl."""
         self._by_rows(_layer_norm_block, operands, extent)
 
+    def softmax_back_parts(self, operands: Operands, extent: Extent) -> None:
+        """Twin of softmax_back_parts.wgsl."""
+        self._by_parts((_sum_products, _write_softmax), operands, extent)
+
+    def layer_norm_back_parts(self, operands: Operands, extent: Extent) -> None:
+        """Twin of layer_norm_back_parts.wgsl."""
+        self._by_parts((_sum_x, _sum_missed, _sum_gradient, _write_gradient), operands, extent)
+
+    def layer_norm_stats_parts(self, operands: Operands, extent: Extent) -> None:
+        """Twin of layer_norm_stats_parts.wgsl."""
+        self._by_parts((_sum_x, _sum_missed, _write_statistics), operands, extent)
+
     def layer_norm_grads(self, operands: Operands, extent: Extent) -> None:
         """Twin of layer_norm_grads.wgsl; the chunks are shared out over the pool."""
         self._by_chunks(_grads_block, operands, extent)
@@ -148,6 +162,17 @@ class CPUBackend:
             block(_part(operands, slice(start, start + step)))
 
         self._share_out(run, range(0, extent.stop - extent.start, step), extent.d)
+
+    def _by_parts(self, phases: Sequence[Callable[["_RowPart"], None]], operands: Operands, extent: Extent) -> None:
+        """Runs one phase after the other, each on every part of every row; the parts are shared out over the pool."""
+        operands["sums"][...] = 0
+        parts = [_RowPart(operands, extent, unit) for unit in range((extent.stop - extent.start) * extent.parts)]
+
+        def run(unit: int, phase: Callable[[_RowPart], None]) -> None:
+            phase(parts[unit])
+
+        for phase in phases:
+            self._share_out(functools.partial(run, phase=phase), range(len(parts)), extent.part)
 
     def _by_chunks(
         self, block: Callable[[Operands], tuple[Singles, Singles]], operands: Operands, extent: Extent
@@ -236,6 +261,78 @@ def _layer_norm_block(block: Operands) -> None:
     xhat *= ux_mean.astype(np.float32)
     u -= xhat
     np.multiply(u, r, out=block["dx"])
+
+
+class _RowPart:
+    """A part of a row: what it holds of the operands, and the sums of all the row's parts."""
+
+    def __init__(self, operands: Operands, extent: Extent, unit: int) -> None:
+        row, number = divmod(unit, extent.parts)
+        columns = slice(number * extent.part, (number + 1) * extent.part)
+        here: dict[str, Any] = {"alpha": columns, "eps": slice(None), "stats": row}
+        self.block = {name: array[here.get(name, (row, columns))] for name, array in operands.items() if name != "sums"}
+        self.sums = operands["sums"][row].reshape(extent.parts, -1, 4)  # by part, phase and place
+        self.own = self.sums[number]
+        self.is_first = number == 0
+        self.d = extent.d
+
+    def mean(self, phase: int, place: int) -> np.float64:
+        """What `phase` summed, over all parts of the row and divided by d."""
+        return np.float64(np.add.reduce(self.sums[:, phase, place])) / self.d
+
+    def statistics(self) -> tuple[np.float32, np.float32, np.float32]:
+        """The first mean, what it missed, and r, as lib/statistics.wgsl has them."""
+        rest, square, small_square = (self.mean(1, place) for place in range(3))
+        eps = float(self.block["eps"][0])
+        if square + eps < _OVERFLOWING:
+            r = 1 / np.sqrt(np.maximum(square - rest**2, 0) + eps)
+        else:
+            small_square = np.maximum(small_square - (rest * _SMALL) ** 2, 2.0**-100)
+            r = _SMALL / np.sqrt(small_square + eps * float(_SMALL) ** 2)
+        return np.float32(self.mean(0, 0)), np.float32(rest), np.float32(r)
+
+    def gradients(self) -> tuple[Singles, Singles, np.float32]:
+        """u, x̂ and r."""
+        near, rest, r = self.statistics()
+        xhat = ((_widened(self.block["x"]) - near) - rest) * r
+        return _widened(self.block["dy"]) * _widened(self.block["alpha"]), xhat, r
+
+
+def _sum_products(part: _RowPart) -> None:
+    part.own[0, 0] = np.add.reduce(_widened(part.block["y"]) * _widened(part.block["dy"]))
+
+
+def _write_softmax(part: _RowPart) -> None:
+    inner = np.add.reduce(part.sums[:, 0, 0])
+    part.block["dx"][...] = (_widened(part.block["dy"]) - inner) * _widened(part.block["y"])
+
+
+def _sum_x(part: _RowPart) -> None:
+    part.own[0, 0] = np.add.reduce(_widened(part.block["x"]))
+
+
+def _sum_missed(part: _RowPart) -> None:
+    centred = _widened(part.block["x"]) - np.float32(part.mean(0, 0))
+    small = centred * _SMALL
+    part.own[1, :3] = [np.add.reduce(one) for one in (centred, centred * centred, small * small)]
+
+
+def _sum_gradient(part: _RowPart) -> None:
+    u, xhat, _ = part.gradients()
+    part.own[2, :2] = np.add.reduce(u), np.add.reduce(u * xhat)
+
+
+def _write_gradient(part: _RowPart) -> None:
+    u, xhat, r = part.gradients()
+    u_mean, ux_mean = np.float32(part.mean(2, 0)), np.float32(part.mean(2, 1))
+    part.block["dx"][...] = r * (u - u_mean - xhat * ux_mean)
+    _write_statistics(part)
+
+
+def _write_statistics(part: _RowPart) -> None:
+    if part.is_first:
+        near, rest, r = part.statistics()
+        part.block["stats"][...] = near + rest, r
 
 
 def _stats_block(block: Operands) -> None:

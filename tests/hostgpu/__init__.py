@@ -38,13 +38,15 @@ def open_device(warp=32, flavour="plain", order=0):
         return Device(cupy.KINDS[warp][0])
 
 
-def run(flavour, warp, order, shapes, fault=None):
-    """Checks the kernels in a process of their own, with a fault planted if there is one."""
+def run(flavour, warp, order, shapes, fault=None, in_parts=False):
+    """Checks the kernels in a process of their own, with a fault planted if there is one, or those that cut rows."""
     environment = os.environ | OPTIONS[flavour]
     if flavour != "plain":
         environment["LD_PRELOAD"] = compiler.preload(flavour)
     if fault:
         environment["HOSTGPU_FAULT"] = json.dumps(fault)
+    if in_parts:
+        environment["HOSTGPU_PARTS"] = "1"
     command = [sys.executable, "-m", "hostgpu", flavour, str(warp), str(order), *shapes]
     tests = Path(__file__).parent.parent
     return subprocess.run(command, cwd=tests, env=environment, capture_output=True, text=True, timeout=290)

@@ -1,7 +1,7 @@
 """Checks the CUDA kernels on the host GPU: `python -m hostgpu FLAVOUR WARP ORDER ROWSxD…`, for a process of its own.
 
 Sanitizers end the process at what they find; a wrong number is an exit of 1. HOSTGPU_FAULT plants a fault first: a JSON
-list of a file of `shaders`, a text in it, and what takes its place.
+list of a file of `shaders`, a text in it, and what takes its place. With HOSTGPU_PARTS short rows are cut into parts.
 """
 
 import json
@@ -10,7 +10,7 @@ import sys
 
 import numpy as np
 
-from rowgrad_wgpu import check, source
+from rowgrad_wgpu import check, plan, source
 from rowgrad_wgpu.contract import STORAGE, chunk_count
 
 from . import open_device
@@ -38,11 +38,18 @@ def plant(name, right, wrong):
     source.shader_text = lambda one: text.replace(right, wrong) if one == name else original(one)
 
 
+def cut_short_rows():
+    """Few rows of 128 elements are cut into parts of 64, and none of them is taken in one pass."""
+    plan.LONG_D, plan.PART, plan.SUMMED_ELEMENTS = 128, {False: 64}, {False: 0}
+
+
 def main(flavour, warp, order, *shapes):
     if "HOSTGPU_FAULT" in os.environ:
         plant(*json.loads(os.environ["HOSTGPU_FAULT"]))
     device = open_device(int(warp), flavour, int(order))
     device._backend._most_blocks = 2  # so that a block goes on with further rows
+    if "HOSTGPU_PARTS" in os.environ:
+        cut_short_rows()
     sizes = [tuple(map(int, shape.split("x"))) for shape in shapes]
     cases = [check.random_case(*size, dtype) for size in sizes for dtype in STORAGE.values()]
     if flavour == "plain":
