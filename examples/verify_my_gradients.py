@@ -1,7 +1,10 @@
 """Do the gradients that your framework gave hold?
 
 Takes an .npz with `x`, `dy`, perhaps `alpha`, and those of `dx`, `dalpha`, `dbeta` that a LayerNorm's backward pass
-gave. Each is set against float64 and against what this device gives. Without a file it makes one and verifies that.
+gave. Each is set against float64 and against what this device gives. `x` and `dy` are float32, float16 or bfloat16, for
+which NumPy has no name: pass --bfloat16 where the file's 16 bits are that. dalpha and dbeta may be rounded to 16 bits
+too. Without a file it makes one and verifies that. The exit status is 1 for gradients that do not hold, 2 for a file
+that cannot be verified.
 
     python verify_my_gradients.py gradients.npz --eps 1e-5
 """
@@ -11,6 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 
 import rowgrad_wgpu as rg
@@ -22,30 +26,51 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("file", nargs="?", type=Path, help="an .npz with x, dy, [alpha], and dx, dalpha, dbeta")
     parser.add_argument("--eps", type=float, default=1e-5, help="the eps that was added to the variance (1e-5)")
+    parser.add_argument("--bfloat16", action="store_true", help="16-bit arrays without a type of NumPy's hold bfloat16")
     options = parser.parse_args()
     if options.file is not None:
-        return verify(options.file, options.eps)
+        try:
+            return verify(read(options.file, options.bfloat16), options.file.name, options.eps)
+        except (rg.Error, OSError) as error:
+            parser.error(str(error))
     with tempfile.TemporaryDirectory() as folder:
-        return verify(demonstration(Path(folder) / "gradients.npz"), options.eps)
+        path = demonstration(Path(folder) / "gradients.npz")
+        return verify(read(path), path.name, options.eps)
 
 
-def verify(path: Path, eps: float) -> int:
-    """Prints a line for each gradient of the file; 0 if all hold."""
+def read(path: Path, bfloat16: bool = False) -> dict[str, np.ndarray]:
+    """The arrays of the file by name."""
     with np.load(path, allow_pickle=False) as file:
         given = dict(file)
+    if not {"x", "dy"} <= set(given):
+        raise rg.ShapeError(f"expected x and dy in {path.name}, got {', '.join(given) or 'nothing'}")
+    for name, one in given.items():
+        if one.dtype == "V2":
+            if not bfloat16:
+                raise rg.DTypeError(f"expected a floating-point type for {name}, got {one.dtype}: pass --bfloat16?")
+            given[name] = one.view(ml_dtypes.bfloat16)
+    return given
+
+
+def verify(given: dict[str, np.ndarray], name_of_file: str, eps: float) -> int:
+    """Prints a line for each gradient of the file; 0 if all hold."""
     d = given["x"].shape[-1]
     x, dy = given["x"].reshape(-1, d), given["dy"].reshape(-1, d)
     alpha = given.get("alpha", np.ones(d, x.dtype))
     chunks = chunk_count(len(x))
     expected = bounds.layer_norm_back(x, dy, alpha, eps, storage_name(x.dtype), chunks + -(-len(x) // chunks))
     with rg.Device() as device:
-        print(f"{path.name}: {len(x)} rows of {d}, {x.dtype}; on {device.info.spec}: {device.info.name}")
+        print(f"{name_of_file}: {len(x)} rows of {d}, {x.dtype}; on {device.info.spec}: {device.info.name}")
         own = rg.layer_norm_back(x, dy, alpha, eps=eps, device=device)
     wrong = 0
     for name in ("dx", "dalpha", "dbeta"):
         if name in given:
             oracle = getattr(expected, name)
+            if given[name].size != oracle.value.size:
+                raise rg.ShapeError(f"expected {name} of shape {oracle.value.shape}, got {given[name].shape}")
             yours = given[name].reshape(oracle.value.shape)
+            if name != "dx" and yours.dtype.itemsize == 2:
+                oracle = bounds.rounded(oracle, storage_name(yours.dtype))
             holds = bounds.share(yours, oracle) <= 1
             wrong += not holds
             print(

@@ -129,20 +129,15 @@ def layer_norm_back(
         mean_error = (n + 1) * UNIT * (_row_mean(centred) + first) + FLUSH
         variance = (centred**2).mean(-1, keepdims=True)
         square_error = (n + 4) * UNIT * (variance + 2 * first**2) + FLUSH
-        square_error += np.where(variance + eps < SCALED, 0, 2 * (DIVISION + 1) * UNIT * eps)
-        r_share = 0.5 * square_error / (variance + eps) + (2 * DIVISION + 2) * UNIT
-        r_share = np.where(variance + eps > 0, r_share, np.nan)
+        r_share = _r_share(variance, square_error, eps)
         offset = UNIT * (2 * centred + first) + mean_error + FLUSH
         xhat_error = truth.r * offset + np.abs(truth.xhat) * (r_share + 2 * UNIT) + FLUSH
         dx = _dx(truth, dy, alpha, n, r_share, xhat_error)
         stats_error = UNIT * np.abs(truth.mean) + mean_error
         kept_error = truth.r * (UNIT * (centred + stats_error) + stats_error + FLUSH)
         kept_error += np.abs(truth.xhat) * (r_share + 3 * UNIT) + FLUSH
-        size_dy = _magnitude(dy)
-        terms = size_dy * np.abs(truth.xhat)
-        lost = FLUSH * (1 + np.abs(truth.xhat))
-        dalpha = Expected((dy * truth.xhat).sum(0), (size_dy * kept_error + (sums + 2) * UNIT * terms + lost).sum(0))
-        dbeta = Expected(dy.astype(np.float64).sum(0), (sums * UNIT * size_dy + FLUSH).sum(0))
+        dalpha = _dalpha(truth, dy, kept_error, sums)
+        dbeta = Expected(dy.astype(np.float64).sum(0), (sums * UNIT * _magnitude(dy) + FLUSH).sum(0))
     return LayerNormExpected(
         dx=_stored(truth.dx, dx, storage),
         mean=Expected(truth.mean, stats_error + FLUSH),
@@ -152,6 +147,57 @@ def layer_norm_back(
     )
 
 
+@dataclass(frozen=True)
+class RMSNormExpected:
+    """What `rms_norm_back` and what follows it have to give."""
+
+    dx: Expected
+    r: Expected
+    dalpha: Expected
+
+
+def rms_norm_back(
+    x: npt.NDArray[Any], dy: npt.NDArray[Any], alpha: npt.NDArray[Any], eps: float, storage: str, sums: int
+) -> RMSNormExpected:
+    """The bounds of an RMSNorm's gradients; `sums` as in `layer_norm_back`.
+
+    The squares are of x as it is, so their errors are those of the products, the sum and the division alone.
+    """
+    truth = reference.rms_norm_back(x, dy, alpha, eps)
+    n = row_roundings(x.shape[-1]) + DIVISION
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+        square = (x.astype(np.float64) ** 2).mean(-1, keepdims=True)
+        r_share = _r_share(square, (n + 1) * UNIT * square + 2 * FLUSH, eps)
+        xhat_error = np.abs(truth.xhat) * (r_share + UNIT) + FLUSH
+        dx = _dx(truth, dy, alpha, n, r_share, xhat_error, centred=False)
+        return RMSNormExpected(
+            dx=_stored(truth.dx, dx, storage),
+            r=Expected(truth.r, truth.r * r_share),
+            dalpha=_dalpha(truth, dy, xhat_error, sums),
+        )
+
+
+def _r_share(square: Doubles, square_error: Doubles, eps: float) -> Doubles:
+    """The error of r = (square + eps)^-½ as a share of it.
+
+    None where an Inf in the row makes r 0. Nothing is claimed where r is infinite, nor where the error may be all there
+    is: of squares that float32 takes for 0.
+    """
+    whole = square + eps
+    square_error = square_error + np.where(whole < SCALED, 0, 2 * (DIVISION + 1) * UNIT * eps)
+    share = 0.5 * square_error / whole + (2 * DIVISION + 2) * UNIT
+    share = np.where(square_error < whole, share, np.inf)
+    return np.select([np.isinf(square), whole > 0], [np.zeros_like(share), share], np.nan)
+
+
+def _dalpha(truth: reference.LayerNorm, dy: npt.NDArray[Any], xhat_error: Doubles, sums: int) -> Expected:
+    """Σ dy x̂ of each column, by the error of x̂ and of `sums` additions."""
+    size_dy, size_xhat = _magnitude(dy), np.abs(truth.xhat)
+    error = (size_dy * xhat_error + (sums + 2) * UNIT * size_dy * size_xhat + FLUSH * (1 + size_xhat)).sum(0)
+    value = (dy * truth.xhat).sum(0)
+    return Expected(value, np.where(np.isfinite(value) & np.isnan(error), np.inf, error))
+
+
 def _dx(
     truth: reference.LayerNorm,
     dy: npt.NDArray[Any],
@@ -159,12 +205,13 @@ def _dx(
     n: int,
     r_share: Doubles,
     xhat_error: Doubles,
+    centred: bool = True,
 ) -> Doubles:
-    """The error of dx = r (u − mean(u) − x̂ mean(u x̂)), term by term."""
+    """The error of dx = r (u − mean(u) − x̂ mean(u x̂)), term by term; mean(u) only where the layer is `centred`."""
     u = _magnitude(dy) * _magnitude(alpha)
     xhat = np.abs(truth.xhat)
     signed = (dy.astype(np.float64) * alpha.astype(np.float64) * truth.xhat).mean(-1, keepdims=True)
-    u_mean, ux_mean = _row_mean(u), _row_mean(u * xhat)
+    u_mean, ux_mean = _row_mean(u) * centred, _row_mean(u * xhat)
     ux_error = (n + 2) * UNIT * ux_mean + _row_mean(u * xhat_error)
     inside = (
         5 * UNIT * (u + u_mean + xhat * np.abs(signed))
@@ -176,6 +223,11 @@ def _dx(
     flushed = FLUSH * (1 + truth.r) + truth.r * (lost + _row_mean(lost) + xhat * _row_mean(lost * (1 + xhat)))
     bound: Doubles = truth.r * inside + np.abs(truth.dx) * (r_share + UNIT) + flushed
     return bound
+
+
+def rounded(expected: Expected, storage: str) -> Expected:
+    """The same where what was float32 has been rounded to a storage type since."""
+    return _stored(expected.value, expected.bound, storage)
 
 
 def _stored(value: Doubles, bound: Doubles, storage: str) -> Expected:

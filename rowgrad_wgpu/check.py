@@ -11,7 +11,7 @@ from . import bounds
 from .bounds import Expected
 from .contract import STORAGE, chunk_count, storage_name
 from .device import AnyArray, Array, Device
-from .ops import layer_norm_back, softmax_back
+from .ops import Either, layer_norm_back, rms_norm_back, softmax_back
 from .plan import LONG_D
 
 SEED_ROWS: Final = 70
@@ -61,6 +61,19 @@ class Case:
     x: AnyArray
     dy: AnyArray
     alpha: AnyArray
+
+
+@dataclass(frozen=True)
+class Output:
+    """What was launched for an output of the check: every `step`-th element of an array, from `first` on."""
+
+    array: Either
+    first: int = 0
+    step: int = 1
+
+    def values(self, expected: Expected) -> AnyArray:
+        """The elements on the host, shaped as what is expected of them."""
+        return np.asarray(self.array).reshape(-1)[self.first :: self.step].reshape(expected.value.shape)
 
 
 def xorshift(count: int, seed: int, amplitude: float) -> npt.NDArray[np.float32]:
@@ -146,11 +159,11 @@ def check_seed(device: Device) -> list[Result]:
 
 
 def check_case(device: Device, case: Case, eps: float = SEED_EPS) -> list[Result]:
-    """One input through both host functions, twice: within the bounds, and the same bits again."""
-    first, second = (_outputs(device, case, eps) for _ in range(2))
+    """One input through the host functions, twice: within the bounds, and the same bits again."""
+    first, second = (outputs_of(device, case.y, case.x, case.dy, case.alpha, eps) for _ in range(2))
     return [
-        _result(case, kernel, output, first[kernel, output], second[kernel, output], expected)
-        for (kernel, output), expected in expected_of(case, eps).items()
+        _result(case, key, first[key].values(expected), second[key].values(expected), expected)
+        for key, expected in expected_of(case, eps).items()
     ]
 
 
@@ -159,7 +172,8 @@ def expected_of(case: Case, eps: float = SEED_EPS) -> dict[tuple[str, str], Expe
     storage = storage_name(case.x.dtype)
     rows = case.x.shape[0]
     chunks = chunk_count(rows)
-    norm = bounds.layer_norm_back(case.x, case.dy, case.alpha, eps, storage, chunks + -(-rows // chunks))
+    given = (case.x, case.dy, case.alpha, eps, storage, chunks + -(-rows // chunks))
+    norm, rms = bounds.layer_norm_back(*given), bounds.rms_norm_back(*given)
     return {
         ("softmax_back", "dx"): bounds.softmax_back(case.y, case.dy, storage),
         ("layer_norm_back", "dx"): norm.dx,
@@ -167,47 +181,55 @@ def expected_of(case: Case, eps: float = SEED_EPS) -> dict[tuple[str, str], Expe
         ("layer_norm_back", "r"): norm.r,
         ("layer_norm_params", "dalpha"): norm.dalpha,
         ("layer_norm_params", "dbeta"): norm.dbeta,
+        ("rms_norm_back", "dx"): rms.dx,
+        ("rms_norm_back", "dalpha"): rms.dalpha,
     }
 
 
-def _outputs(device: Device, case: Case, eps: float) -> dict[tuple[str, str], AnyArray]:
-    grads = layer_norm_back(case.x, case.dy, case.alpha, eps=eps, device=device)
-    stats = row_stats(device, case, eps).numpy()
+def outputs_of(
+    device: Device, y: Either, x: Either, dy: Either, alpha: Either, eps: float = SEED_EPS
+) -> dict[tuple[str, str], Output]:
+    """Launches all that is checked: arrays come out where arrays went in, Arrays where Arrays did."""
+    grads = layer_norm_back(x, dy, alpha, eps=eps, device=device)
+    stats = _row_stats(device, x, dy, alpha, eps)
+    rms = rms_norm_back(x, dy, alpha, eps=eps, device=device)
     return {
-        ("softmax_back", "dx"): softmax_back(case.y, case.dy, device=device),
-        ("layer_norm_back", "dx"): grads.dx,
-        ("layer_norm_back", "mean"): stats[:, :1],
-        ("layer_norm_back", "r"): stats[:, 1:],
-        ("layer_norm_params", "dalpha"): grads.dalpha,
-        ("layer_norm_params", "dbeta"): grads.dbeta,
+        ("softmax_back", "dx"): Output(softmax_back(y, dy, device=device)),
+        ("layer_norm_back", "dx"): Output(grads.dx),
+        ("layer_norm_back", "mean"): Output(stats, 0, 2),
+        ("layer_norm_back", "r"): Output(stats, 1, 2),
+        ("layer_norm_params", "dalpha"): Output(grads.dalpha),
+        ("layer_norm_params", "dbeta"): Output(grads.dbeta),
+        ("rms_norm_back", "dx"): Output(rms.dx),
+        ("rms_norm_back", "dalpha"): Output(rms.dalpha),
     }
 
 
-def row_stats(device: Device, case: Case, eps: float = SEED_EPS) -> Array:
+def _row_stats(device: Device, x: Either, dy: Either, alpha: Either, eps: float) -> Array:
     """The row statistics as the kernel `layer_norm_back` leaves them."""
-    stats = device.empty((case.x.shape[0], 2), np.float32)
+    stats = device.empty((x.shape[0], 2), np.float32)
     device.launch(
         "layer_norm_back",
-        x=device.asarray(case.x),
-        dy=device.asarray(case.dy),
-        alpha=device.asarray(case.alpha),
+        x=device.asarray(x),
+        dy=device.asarray(dy),
+        alpha=device.asarray(alpha),
         eps=device.asarray(np.array([eps], np.float32)),
-        dx=device.empty(case.x.shape, case.x.dtype),
+        dx=device.empty(x.shape, x.dtype),
         stats=stats,
     )
     return stats
 
 
-def _result(case: Case, kernel: str, output: str, got: AnyArray, again: AnyArray, expected: Expected) -> Result:
+def _result(case: Case, key: tuple[str, str], got: AnyArray, again: AnyArray, expected: Expected) -> Result:
     share = bounds.share(got, expected)
     if got.tobytes() != again.tobytes() and not _same_but_nan(got, again):
         share = float("inf")
     return Result(
-        kernel=kernel,
+        kernel=key[0],
         dtype=storage_name(case.x.dtype),
         shape=(case.x.shape[0], case.x.shape[1]),
         values=case.values,
-        output=output,
+        output=key[1],
         gap=bounds.gap(got, expected),
         bound=bounds.room(expected),
         share=share,

@@ -64,7 +64,9 @@ def _print_what_the_encoding_has() -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="rowgrad", description="Row gradients of softmax and LayerNorm on any GPU.")
+    parser = argparse.ArgumentParser(
+        prog="rowgrad", description="Row gradients of softmax, LayerNorm and RMSNorm on any GPU."
+    )
     parser.add_argument("--version", action="version", version=f"rowgrad {VERSION}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 

@@ -220,6 +220,21 @@ _RECORDS: Final = (
         parts=("columns", "turns"),
     ),
     Kernel(
+        name="rms_norm_back",
+        summary="dx = r (u − x̂ mean(u x̂)) per row, and the row's (0, r): an RMSNorm's, whose mean is held at 0",
+        buffers=(
+            Buffer("x", _ROWS, "F"),
+            Buffer("dy", _ROWS, "F"),
+            Buffer("alpha", ("d",), "A"),
+            Buffer("eps", (1,), "float32"),
+            Buffer("dx", _ROWS, "F", written=True),
+            Buffer("stats", ("rows", 2), "float32", written=True),
+        ),
+        meta=("d",),
+        window=("row_count", "origin", "stats_origin"),
+        parts=("row", "team", "statistics", "gradient", "alpha", "store"),
+    ),
+    Kernel(
         name="sum_partials",
         summary="dα and dβ, the partials summed in chunk order",
         buffers=(

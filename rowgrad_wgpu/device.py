@@ -739,7 +739,7 @@ def _self_test(info: DeviceInfo, backend: Backend) -> None:
 
     Some drivers have miscompiled reductions (WARP gave 3 for 2080) or return zeros (Apple's paravirtual device).
     """
-    for storage, wide in product(STORAGE, (False, True)):
+    for storage, wide in product(STORAGE, (True, False)):
         expected, got = _tested(backend, storage, wide)
         if not np.array_equal(expected, got, equal_nan=True):
             backend.close()

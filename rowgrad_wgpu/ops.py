@@ -1,4 +1,4 @@
-"""The host functions: `softmax_back` and `layer_norm_back`, NumPy arrays or Arrays in and out.
+"""The host functions: `softmax_back`, `layer_norm_back` and `rms_norm_back`, NumPy arrays or Arrays in and out.
 
 Host arrays go through the device block by block of rows, so that they may be larger than the device's memory; the
 blocks change no bit of the results.
@@ -31,6 +31,8 @@ Progress = Callable[[int, int], None]
 Either = AnyArray | Array
 
 GRADIENTS: Final = ("dx", "dalpha", "dbeta")
+RMS_GRADIENTS: Final = GRADIENTS[:2]
+"""An RMSNorm has no shift."""
 
 _default: dict[str, Device] = {}
 _default_locks: dict[int, threading.Lock] = {}
@@ -43,6 +45,13 @@ class LayerNormGrads(NamedTuple):
     dx: Any
     dalpha: Any
     dbeta: Any
+
+
+class RMSNormGrads(NamedTuple):
+    """`rms_norm_back`'s results; None for a gradient that was not asked for."""
+
+    dx: Any
+    dalpha: Any
 
 
 @host_memory()
@@ -125,12 +134,45 @@ def layer_norm_back(
 
     Source of the formulas: Ba, Kiros and Hinton, "Layer Normalization", 2016, differentiated.
     """
-    wanted = _wanted(grads)
-    given = {"x": x, "dy": dy} | ({} if alpha is None else {"alpha": alpha})
-    operands = _Operands("layer_norm_back", given, device, progress)
-    targets = _targets(operands, out, wanted)
-    job = _LayerNorm(operands, _checked_eps(eps), wanted, targets)
-    return job.on_arrays() if operands.resident else job.on_host(progress)
+    return _gradients(_LayerNorm, x, dy, alpha, eps, out, grads, device, progress)
+
+
+@host_memory()
+def rms_norm_back(
+    x: npt.ArrayLike | Array,
+    dy: npt.ArrayLike | Array,
+    alpha: npt.ArrayLike | Array | None = None,
+    *,
+    eps: float = 1e-5,
+    out: Either | Sequence[Either | None] | None = None,
+    grads: Sequence[str] = RMS_GRADIENTS,
+    device: Device | str | None = None,
+    progress: Progress | None = None,
+) -> RMSNormGrads:
+    r"""Gradients of an RMSNorm over the last axis by its input and its scale.
+
+    $$\hat x = x r, \quad r = (\overline{x^2} + \epsilon)^{-1/2}, \quad u = dy\,\alpha$$
+    $$dx = r (u - \hat x\, \overline{u \hat x}), \quad d\alpha = \sum_{rows} dy\,\hat x$$
+
+    **Arguments:**
+
+    - `x`, `dy`, `alpha`, `device`, `progress`: as for `layer_norm_back`.
+    - `eps`: added to the mean square, a number of 0 or more: that of the forward pass, whose default differs between
+      frameworks.
+    - `out`: takes dx; or two of them, (dx, dalpha), each may be None. Apart from the inputs.
+    - `grads`: those wanted of "dx" and "dalpha"; the other comes back as None. dalpha costs nothing where it is not
+      wanted; dx is computed on the way to it.
+
+    dα is float32, summed as a LayerNorm's.
+
+    **Returns:** `RMSNormGrads(dx, dalpha)`: dx as `x`; dalpha `(d,)` float32, zeros for 0 rows.
+
+    **Raises:** as `layer_norm_back`.
+
+    Source of the formulas: Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019, differentiated.
+    """
+    found = _gradients(_RMSNorm, x, dy, alpha, eps, out, grads, device, progress)
+    return RMSNormGrads(found.dx, found.dalpha)
 
 
 def default_device(spec: str = "auto") -> Device:
@@ -370,8 +412,31 @@ def _softmax_host(operands: _Operands, out: AnyArray, progress: Progress | None)
                 stream.download(target, dx, part)
 
 
+def _gradients(
+    kind: "type[_LayerNorm]",
+    x: Any,
+    dy: Any,
+    alpha: Any,
+    eps: float,
+    out: Any,
+    grads: Sequence[str],
+    device: Device | str | None,
+    progress: Progress | None,
+) -> LayerNormGrads:
+    """Checks the arguments of a call of that kind and runs it."""
+    wanted = _wanted(kind, grads)
+    given = {"x": x, "dy": dy} | ({} if alpha is None else {"alpha": alpha})
+    operands = _Operands(kind.call, given, device, progress)
+    targets = _targets(kind, operands, out, wanted)
+    job = kind(operands, _checked_eps(kind, eps), wanted, targets)
+    return job.on_arrays() if operands.resident else job.on_host(progress)
+
+
 class _LayerNorm:
     """One call of `layer_norm_back`: which kernels it needs, on Arrays or on host arrays."""
+
+    call = "layer_norm_back"
+    names: tuple[str, ...] = GRADIENTS
 
     def __init__(self, operands: _Operands, eps: float, wanted: set[str], targets: LayerNormGrads) -> None:
         self.operands, self.wanted, self.targets = operands, wanted, targets
@@ -467,6 +532,25 @@ class _LayerNorm:
         return LayerNormGrads(*(self.targets[i] if name in self.wanted else None for i, name in enumerate(GRADIENTS)))
 
 
+class _RMSNorm(_LayerNorm):
+    """One call of `rms_norm_back`, a LayerNorm whose mean is held at 0: the partials are made by the same kernel."""
+
+    call = "rms_norm_back"
+    names = RMS_GRADIENTS
+
+    def _run_rows(
+        self, x: Array, dy: Array, alpha: Array, dx: Array | None, partial: Array | None, extent: Extent
+    ) -> None:
+        """dx and stats over the rows of `extent`, then the partials."""
+        rows = extent.stop - extent.start
+        stats = self.device.empty((rows, 2), np.float32)
+        target = self.device.empty((rows, self.d), x.dtype) if dx is None else dx
+        buffers = {"x": x, "dy": dy, "alpha": alpha, "eps": self.eps, "dx": target, "stats": stats}
+        self._run("rms_norm_back", buffers, extent, storage_name(alpha.dtype))
+        if partial is not None:
+            self._run("layer_norm_params", {"x": x, "dy": dy, "stats": stats, "partial": partial}, extent)
+
+
 def _run_by_rows(
     device: Device, name: str, buffers: dict[str, Array], storage: str, alpha: str, extent: Extent
 ) -> None:
@@ -479,16 +563,17 @@ def _run_by_rows(
     device._run(KERNELS[name], buffers, storage, alpha, extent)
 
 
-def _targets(operands: _Operands, out: Any, wanted: set[str]) -> LayerNormGrads:
+def _targets(kind: type[_LayerNorm], operands: _Operands, out: Any, wanted: set[str]) -> LayerNormGrads:
     """Where each gradient goes; None for one that is not wanted."""
-    given = tuple(out) if isinstance(out, (tuple, list)) else (out, None, None)
-    if len(given) != len(GRADIENTS):
-        raise ShapeError(f"[layer_norm_back] expected out as dx or as (dx, dalpha, dbeta), got {len(given)} of them")
+    call, names = kind.call, kind.names
+    given = tuple(out) if isinstance(out, (tuple, list)) else (out, *itertools.repeat(None, len(names) - 1))
+    if len(given) != len(names):
+        raise ShapeError(f"[{call}] expected out as dx or as ({', '.join(names)}), got {len(given)} of them")
     made: list[Any] = []
-    for name, one in zip(GRADIENTS, given, strict=True):
+    for name, one in itertools.zip_longest(GRADIENTS, given):
         if name not in wanted:
             if one is not None:
-                raise ShapeError(f"[layer_norm_back] expected out for {name} to be None: {name} is not among grads")
+                raise ShapeError(f"[{call}] expected out for {name} to be None: {name} is not among grads")
             made.append(None)
         elif name == "dx":
             made.append(operands.output("out", one))
@@ -496,7 +581,7 @@ def _targets(operands: _Operands, out: Any, wanted: set[str]) -> LayerNormGrads:
             made.append(operands.output(f"out's {name}", one, operands["x"].shape[-1:], STORAGE["float32"]))
     for one, other in itertools.combinations([one for one in made if one is not None], 2):
         if one is other or (not operands.resident and _overlap(one, other)):
-            raise ShapeError("[layer_norm_back] expected out's arrays apart from each other, got two that overlap")
+            raise ShapeError(f"[{call}] expected out's arrays apart from each other, got two that overlap")
     return LayerNormGrads(*made)
 
 
@@ -518,23 +603,24 @@ def _overlaps_itself(array: AnyArray) -> bool:
     return False
 
 
-def _wanted(grads: Sequence[str]) -> set[str]:
+def _wanted(kind: type[_LayerNorm], grads: Sequence[str]) -> set[str]:
+    call, possible = kind.call, kind.names
     try:
         names = [grads] if isinstance(grads, str) else list(grads)
     except TypeError as error:
-        raise DTypeError(f"[layer_norm_back] expected grads out of {GRADIENTS}, got {grads!r}") from error
+        raise DTypeError(f"[{call}] expected grads out of {possible}, got {grads!r}") from error
     for name in names:
-        if not isinstance(name, str) or name not in GRADIENTS:
-            raise ShapeError(f"[layer_norm_back] expected grads out of {GRADIENTS}, got {name!r}")
+        if not isinstance(name, str) or name not in possible:
+            raise ShapeError(f"[{call}] expected grads out of {possible}, got {name!r}")
     if not names:
-        raise ShapeError(f"[layer_norm_back] expected at least one of {GRADIENTS} in grads, got none")
+        raise ShapeError(f"[{call}] expected at least one of {possible} in grads, got none")
     return set(names)
 
 
-def _checked_eps(eps: float) -> float:
+def _checked_eps(kind: type[_LayerNorm], eps: float) -> float:
     if isinstance(eps, bool) or not isinstance(eps, (int, float, np.floating, np.integer)):
-        raise DTypeError(f"[layer_norm_back] expected eps as a number, got {type(eps).__name__}")
+        raise DTypeError(f"[{kind.call}] expected eps as a number, got {type(eps).__name__}")
     value = eps if isinstance(eps, int) else float(eps)
     if not 0 <= value <= float(np.finfo(np.float32).max):
-        raise ShapeError(f"[layer_norm_back] expected eps to be finite and 0 or more, got {eps}")
+        raise ShapeError(f"[{kind.call}] expected eps to be finite and 0 or more, got {eps}")
     return float(np.float32(value))

@@ -12,7 +12,10 @@ Doubles = npt.NDArray[np.float64]
 
 
 class LayerNorm(NamedTuple):
-    """`layer_norm_back`'s results and what lies between: per row `mean` and `r`, per element `xhat`."""
+    """`layer_norm_back`'s results and what lies between: per row `mean` and `r`, per element `xhat`.
+
+    `rms_norm_back`'s too, whose mean is 0.
+    """
 
     dx: Doubles
     mean: Doubles
@@ -48,6 +51,17 @@ def layer_norm_back(x: npt.ArrayLike, dy: npt.ArrayLike, alpha: npt.ArrayLike, e
         u = dy * alpha
         dx = r * (u - u.mean(-1, keepdims=True) - xhat * (u * xhat).mean(-1, keepdims=True))
     return LayerNorm(dx, mean, r, xhat)
+
+
+def rms_norm_back(x: npt.ArrayLike, dy: npt.ArrayLike, alpha: npt.ArrayLike, eps: float) -> LayerNorm:
+    """dx = r (u − x̂ mean(u x̂)), x̂ = x r, r = (mean(x²) + eps)^-½, u = dy α, over the last axis."""
+    x, dy, alpha = _doubles(x), _doubles(dy), _doubles(alpha)
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+        r = 1 / np.sqrt((x**2).mean(-1, keepdims=True) + eps)
+        xhat = x * r
+        u = dy * alpha
+        dx = r * (u - xhat * (u * xhat).mean(-1, keepdims=True))
+    return LayerNorm(dx, np.zeros_like(r), r, xhat)
 
 
 def layer_norm_params(xhat: npt.ArrayLike, dy: npt.ArrayLike, chunks: int, per: int) -> Doubles:

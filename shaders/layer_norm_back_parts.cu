@@ -32,10 +32,10 @@ __device__ inline void part_gradient(
   const Statistics statistics = statistics_of_parts(sums, part, cut, eps);
   if (phase == STATISTICS_PHASES) {
     Nothing nothing;
-    sum_part(sums, unit, phase, gradient_share(x_part, dy_part, alphas, part, statistics, nothing));
+    sum_part(sums, unit, phase, gradient_share<true>(x_part, dy_part, alphas, part, statistics, nothing));
   } else {
     const Shares<2> sum = sum_of_parts<2>(sums, part, STATISTICS_PHASES, cut.parts);
-    write_gradient(x_part, dy_part, alphas, dx, part, statistics, sum, cut.d);
+    write_gradient<true>(x_part, dy_part, alphas, dx, part, statistics, sum, cut.d);
     write_part_statistics(stats, part, unit, cut, statistics);
   }
 }

@@ -24,6 +24,8 @@ def test_the_seeds_figures(device):
         ("layer_norm_back", "dx"),
         ("layer_norm_params", "dalpha"),
         ("layer_norm_params", "dbeta"),
+        ("rms_norm_back", "dx"),
+        ("rms_norm_back", "dalpha"),
     }
     for one in results:
         assert one.shape == (70, 768)

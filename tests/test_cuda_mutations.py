@@ -17,7 +17,7 @@ MISALIGNED = ("address", "misaligned address")
 RACE = ("thread", "data race")
 
 ROW, TEAM, TURNS, GRADIENT, PART = (f"lib/{part}.cuh" for part in ("row", "team", "turns", "gradient", "part"))
-SOFTMAX, GRADS = "softmax_back.cu", "layer_norm_grads.cu"
+SOFTMAX, GRADS, RMS = "softmax_back.cu", "layer_norm_grads.cu", "rms_norm_back.cu"
 
 BARRIER = "    __syncthreads();"
 TEAM_SUM = "  inner = team_sum(inner);"
@@ -77,6 +77,7 @@ FAULTS = {
     "a mean left out": (NUMBER, ODD, GRADIENT, "u - u_mean - ", "u - "),
     "what the first mean missed left out": (NUMBER, ODD, "lib/statistics.cuh", "(x - near) - rest", "(x - near)"),
     "bfloat16 cut off": (NUMBER, ODD, "lib/storage/bfloat16.cuh", "rounded >> 16", "bits >> 16"),
+    "an RMSNorm's squares not scaled": (NUMBER, ODD, RMS, "value * SMALL", "value"),
     "dalpha and dbeta exchanged": (NUMBER, ROWS, GRADS, "partial[column] = dalpha;", "partial[column] = dbeta;"),
 }
 

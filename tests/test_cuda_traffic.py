@@ -135,6 +135,14 @@ def test_layer_norm_back_reads_what_the_plan_says(tracer, d, x_reads, dy_reads):
     assert_side_by_side(traffic, ("x", "dy", "dx"))
 
 
+@pytest.mark.parametrize(("d", "x_reads", "dy_reads"), [(768, 1, 1), (BOTH_D + 64, 1, 2), (ONE_D + 64, 3, 2)])
+def test_rms_norm_back_reads_what_the_plan_says(tracer, d, x_reads, dy_reads):
+    rows = 5 if d < 5000 else 1
+    traffic = layer_norm(tracer, "rms_norm_back", rows, d, "bfloat16")
+    assert passes(traffic, ("x", "dy", "dx"), rows, d, "bfloat16") == [(x_reads, 0), (dy_reads, 0), (0, 1)]
+    assert_side_by_side(traffic, ("x", "dy", "dx"))
+
+
 @pytest.mark.parametrize("storage", STORAGE)
 def test_parts_of_rows_are_read_as_often_as_long_rows(tracer, storage):
     rows, d = 2, 2048

@@ -7,6 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rowgrad_wgpu import layer_norm_back
+from rowgrad_wgpu.contract import STORAGE
+
 EXAMPLES = Path(__file__).parent.parent / "examples"
 NAMES = ("quickstart.py", "resident.py", "verify_my_gradients.py", "train_layernorm.py")
 
@@ -21,8 +24,8 @@ def run(monkeypatch, capsys):
         try:
             runpy.run_path(str(EXAMPLES / name), run_name="__main__")
         except SystemExit as end:
-            return end.code, capsys.readouterr().out
-        return 0, capsys.readouterr().out
+            return end.code, "".join(capsys.readouterr())
+        return 0, "".join(capsys.readouterr())
 
     return script
 
@@ -46,3 +49,43 @@ def test_gradients_that_do_not_hold_are_found(run, tmp_path):
     assert status == 1
     assert "dalpha DOES NOT HOLD" in told
     assert "dbeta  holds" in told
+
+
+@pytest.fixture
+def verified(run, tmp_path):
+    """What verify_my_gradients.py says of such arrays: its exit status and what it prints."""
+
+    def verify(held, *options):
+        np.savez(tmp_path / "mine.npz", **held)
+        return run("verify_my_gradients.py", "cpu", str(tmp_path / "mine.npz"), *options)
+
+    return verify
+
+
+@pytest.mark.parametrize("storage", ["float16", "bfloat16"])
+def test_gradients_in_16_bits_hold(verified, storage):
+    """As a framework in half precision leaves them: a float32 sum rounded at the end."""
+    dtype = STORAGE[storage]
+    x, dy = np.random.default_rng(0).standard_normal((2, 10, 8)).astype(dtype)
+    grads = layer_norm_back(x, dy, device="cpu")
+    rounded = {name: one.astype(dtype) for name, one in grads._asdict().items()}
+    status, told = verified({"x": x, "dy": dy} | rounded, "--bfloat16")
+    assert (status, told.count(" holds: ")) == (0, 3)
+    wrong = rounded | {"dalpha": (grads.dalpha * 1.02).astype(dtype)}
+    status, told = verified({"x": x, "dy": dy} | wrong, "--bfloat16")
+    assert (status, told.count(" holds: ")) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("held", "text"),
+    [
+        ({"x": np.ones((2, 3), np.float32)}, "expected x and dy in mine.npz, got x"),
+        ({"x": np.ones((2, 3)), "dy": np.ones((2, 3))}, "got float64; convert"),
+        (dict.fromkeys(("x", "dy"), np.ones((2, 3), STORAGE["bfloat16"])), "got |V2: pass --bfloat16?"),
+        (dict.fromkeys(("x", "dy", "dbeta"), np.ones((2, 3), np.float32)), "expected dbeta of shape (3,), got (2, 3)"),
+    ],
+)
+def test_a_file_that_cannot_be_verified(verified, held, text):
+    status, told = verified(held)
+    assert status == 2
+    assert text in told

@@ -1,14 +1,13 @@
-"""layer_norm_back of few long rows, each cut into parts."""
+"""layer_norm_back of few long rows, each cut into parts; test_tiers has the lengths and numbers of rows that are."""
 
 import dataclasses
 
 import numpy as np
 import pytest
-from grids import SHORT_D, check_layer_norm, inputs, launch, small_where_slow, suffix
+from grids import SHORT_D, check_layer_norm, inputs, launch, suffix
 
 from rowgrad_wgpu import bounds, layer_norm_back, ops
 from rowgrad_wgpu.device import Device
-from rowgrad_wgpu.plan import LONG_D
 
 REST = ["layer_norm_params", "sum_partials"]
 
@@ -19,20 +18,6 @@ def check_taken(device, launched, given, storage, eps=1e-5):
     """The kernel that the plan says, and what it gives."""
     check_layer_norm(device, given, storage, eps)
     assert launched == [f"layer_norm_back{suffix(device, storage, *given['x'].shape)}", *REST]
-
-
-@pytest.mark.parametrize("d", [LONG_D - 1, LONG_D, LONG_D + 1, pytest.param(1 << 20, marks=pytest.mark.slow)])
-def test_long_rows(device, launched, d):
-    rows = 2 if d < 1 << 20 else 1
-    small_where_slow(device, rows, d)
-    check_taken(device, launched, inputs(rows, d, "float32"), "float32")
-
-
-@pytest.mark.parametrize("d", [LONG_D, LONG_D + 2])
-@pytest.mark.parametrize("storage", [pytest.param("float16", marks=pytest.mark.slow), "bfloat16"])
-def test_long_rows_in_16_bits(device, launched, d, storage):
-    small_where_slow(device, 1, d)
-    check_taken(device, launched, inputs(1, d, storage), storage)
 
 
 @pytest.mark.parametrize("d", [SHORT_D, SHORT_D + 1, SHORT_D + 2, 3 * SHORT_D - 4])

@@ -32,6 +32,14 @@ FAULTS = {
     "the one pass forgets a column's sum": ("lib/sums.wgsl", "dbeta_sum[k] += g;", "dbeta_sum[k] = g;"),
     "the last row of a chunk left out in one pass": ("layer_norm_grads.wgsl", "row < end)", "row + 1u < end)"),
     "the one pass takes the mean as first found": ("lib/gradient.wgsl", "= statistics.near + statistics.rest", "= 0.0"),
+    "an RMSNorm centred": ("rms_norm_back.wgsl", "root_of(row, thread), false,", "root_of(row, thread), true,"),
+    "an RMSNorm without its last term": ("lib/gradient.wgsl", "if (!centred) {", "if (!centred) { means.y = 0.0;"),
+    "an RMSNorm's lanes outside the row count in": (
+        *("rms_norm_back.wgsl", "x_quad(row, k * TEAM + lane)", "widen(x[row.cell + k * TEAM + lane])"),
+    ),
+    "an RMSNorm without eps": ("rms_norm_back.wgsl", "inverse_deviation(0.0, means.x, means.y)", "1.0 / sqrt(means.x)"),
+    "an RMSNorm's squares not scaled": ("rms_norm_back.wgsl", "quad * SMALL", "quad"),
+    "an RMSNorm's mean not 0": ("rms_norm_back.wgsl", "Statistics(0.0, 0.0,", "Statistics(0.0, 0.001,"),
     "the first chunk left out": ("sum_partials.wgsl", "var chunk = 0u", "var chunk = 1u"),
     "the grid not folded": ("lib/row.wgsl", "group.x + group.y * groups.x", "group.x"),
 }  # fmt: skip

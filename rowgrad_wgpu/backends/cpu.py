@@ -30,6 +30,7 @@ LONG_ROW: Final = 512
 row's scalar to every element of one; for long rows that costs more than it saves."""
 
 Singles = npt.NDArray[np.float32]
+Doubles = npt.NDArray[np.float64]
 Operands = Mapping[str, npt.NDArray[Any]]
 
 _SMALL: Final = np.float32(2.0**-80)
@@ -149,6 +150,10 @@ class CPUBackend:
         """Twin of layer_norm_params.wgsl; the chunks are shared out over the pool."""
         self._by_chunks(_params_block, operands, extent)
 
+    def rms_norm_back(self, operands: Operands, extent: Extent) -> None:
+        """Twin of rms_norm_back.wgsl."""
+        self._by_rows(_rms_norm_block, operands, extent)
+
     def sum_partials(self, operands: Operands, extent: Extent) -> None:
         """Twin of sum_partials.wgsl."""
         with np.errstate(all="ignore"):
@@ -255,10 +260,24 @@ def _softmax_block(block: Operands) -> None:
 
 def _layer_norm_block(block: Operands) -> None:
     xhat, r = _normalised(block)
+    _input_gradient(block, xhat, r)
+
+
+def _rms_norm_block(block: Operands) -> None:
+    x = block["x"]
+    r = _inverse_deviation(x, np.zeros(1), _row_means(x * x), float(block["eps"][0]))
+    block["stats"][:, :1] = 0
+    block["stats"][:, 1:] = r
+    _input_gradient(block, x * r, r, centred=False)
+
+
+def _input_gradient(block: Operands, xhat: Singles, r: Singles, centred: bool = True) -> None:
+    """Sets dx; `xhat` is used up. The mean of u is taken off where the layer is `centred`."""
     u = block["dy"] * block["alpha"]
-    u_mean, ux_mean = _row_means(u), _row_means(u * xhat)
-    u -= u_mean.astype(np.float32)
-    xhat *= ux_mean.astype(np.float32)
+    u_mean = _row_means(u).astype(np.float32) if centred else np.float32(0)
+    ux_mean = _row_means(u * xhat).astype(np.float32)
+    u -= u_mean
+    xhat *= ux_mean
     u -= xhat
     np.multiply(u, r, out=block["dx"])
 
@@ -360,8 +379,16 @@ def _normalised(block: Operands) -> tuple[Singles, Singles]:
     near = _row_sums(x) / np.float32(x.shape[1])
     centred = x - near
     rest = _row_means(centred)
-    square = _row_means(centred * centred)
-    eps = float(block["eps"][0])
+    r = _inverse_deviation(centred, rest, _row_means(centred * centred), float(block["eps"][0]))
+    block["stats"][:, :1] = near + rest
+    block["stats"][:, 1:] = r
+    centred -= rest.astype(np.float32)
+    centred *= r
+    return centred, r
+
+
+def _inverse_deviation(centred: Singles, rest: Doubles, square: Doubles, eps: float) -> Singles:
+    """r of rows that are `centred` but for `rest`; of the scaled rows where their mean `square` overflows."""
     deviation = np.sqrt(np.maximum(square - rest**2, 0) + eps)
     overflowing = ~(square + eps < _OVERFLOWING)
     if overflowing.any():
@@ -369,12 +396,8 @@ def _normalised(block: Operands) -> tuple[Singles, Singles]:
         small_square = np.maximum(_row_means(small * small) - (rest * _SMALL) ** 2, 2.0**-100)
         small_deviation = np.sqrt(small_square + eps * float(_SMALL) ** 2)
         deviation = np.where(overflowing, small_deviation / _SMALL, deviation)
-    r = (1 / deviation).astype(np.float32)
-    block["stats"][:, :1] = near + rest
-    block["stats"][:, 1:] = r
-    centred -= rest.astype(np.float32)
-    centred *= r
-    return centred, r
+    r: Singles = (1 / deviation).astype(np.float32)
+    return r
 
 
 def _add_up(terms: Singles, sums: Singles, first: int, per: int) -> None:

@@ -1,4 +1,4 @@
-// gradient: one row of a LayerNorm's dx, and its (mean, r).
+// gradient: one row of a LayerNorm's dx, and its (mean, r); an RMSNorm's is the same with both means held at 0.
 //
 // `gather(k, i, g, xhat)` is told every element of dy and of xhat = (x - mean) * r on the way: the one-pass kernel sums
 // its columns there.
@@ -11,14 +11,14 @@ struct Nothing {  // gathers nothing
 typedef Operand<(KEPT > 0)> XRow;
 typedef Operand<(KEPT > 1)> DyRow;
 
-// A thread's share of the sums of u and of u * xhat.
-template <class Gather>
-__device__ Shares<2> gradient_share(
+// A thread's share of the sums of u, where the layer is CENTRED, and of u * xhat.
+template <bool CENTRED, class Gather>
+__device__ Shares<1 + CENTRED> gradient_share(
     const XRow& x_row, DyRow& dy_row, const AlphaCell* alphas, const Row& row, const Statistics& statistics,
     Gather& gather) {
   const int steps = steps_of(row);
   const float mean = statistics.near + statistics.rest;
-  Shares<2> sums = {};
+  Shares<1 + CENTRED> sums = {};
   UNROLL for (int k = 0; k < steps; k++) {
     if (!inside(row, k)) continue;
     const Cell x_cell = x_row.again(k);
@@ -28,21 +28,22 @@ __device__ Shares<2> gradient_share(
       const float x_here = widen(x_cell.at[i]);
       const float g = widen(dy_cell.at[i]);
       const float u = g * widen(alpha_cell.at[i]);
-      sums.at[0] += u;
-      sums.at[1] += u * statistics.xhat(x_here);
+      if (CENTRED) sums.at[0] += u;
+      sums.at[CENTRED] += u * statistics.xhat(x_here);
       gather(k, i, g, (x_here - mean) * statistics.r);
     }
   }
   return sums;
 }
 
-// Writes a thread's cells of dx; `sums` are those of u and of u * xhat.
-__device__ inline void write_gradient(
+// Writes a thread's cells of dx; `sums` are those of u, taken off where the layer is CENTRED, and of u * xhat.
+template <bool CENTRED>
+__device__ void write_gradient(
     const XRow& x_row, const DyRow& dy_row, const AlphaCell* alphas, F* dx, const Row& row,
-    const Statistics& statistics, const Shares<2>& sums, int d) {
+    const Statistics& statistics, const Shares<1 + CENTRED>& sums, int d) {
   const int steps = steps_of(row);
-  const float u_mean = sums.at[0] / d;
-  const float ux_mean = sums.at[1] / d;
+  const float u_mean = CENTRED ? sums.at[0] / d : 0.0f;
+  const float ux_mean = sums.at[CENTRED] / d;
   UNROLL for (int k = 0; k < steps; k++) {
     if (!inside(row, k)) continue;
     const Cell x_cell = x_row.again(k);
@@ -58,15 +59,22 @@ __device__ inline void write_gradient(
   }
 }
 
+// The row's dx by its statistics. What is not CENTRED sums less: a shuffle keeps alive what nobody reads after it.
+template <bool CENTRED, class Gather>
+__device__ void gradient_row(
+    const XRow& x_row, const F* dy, const A* alpha, F* dx, float* stats, int d, const Row& row,
+    const Statistics& statistics, Gather& gather) {
+  const AlphaCell* alphas = (const AlphaCell*)alpha + lane_of_team();
+  DyRow dy_row(dy, row);
+  const auto sums = team_sum(gradient_share<CENTRED>(x_row, dy_row, alphas, row, statistics, gather));
+  write_gradient<CENTRED>(x_row, dy_row, alphas, dx, row, statistics, sums, d);
+  write_statistics(stats, row, statistics);
+}
+
 template <class Gather>
 __device__ void layer_norm_row(
     const F* x, const F* dy, const A* alpha, const float* eps, F* dx, float* stats, int d, const Row& row,
     Gather& gather) {
-  const AlphaCell* alphas = (const AlphaCell*)alpha + lane_of_team();
   XRow x_row(x, row);
-  DyRow dy_row(dy, row);
-  const Statistics statistics = statistics_of(x_row, row, d, eps[0]);
-  const Shares<2> sums = team_sum(gradient_share(x_row, dy_row, alphas, row, statistics, gather));
-  write_gradient(x_row, dy_row, alphas, dx, row, statistics, sums, d);
-  write_statistics(stats, row, statistics);
+  gradient_row<true>(x_row, dy, alpha, dx, stats, d, row, statistics_of(x_row, row, d, eps[0]), gather);
 }

@@ -1,4 +1,4 @@
-// gradient: one row of a LayerNorm's dx, and its (mean, r).
+// gradient: one row of a LayerNorm's dx, and its (mean, r); an RMSNorm's is the same with both means held at 0.
 //
 // `gather(k, g, xhat)`, of the kernel, is told every quad of dy and of xhat = (x - mean) * r on the way: the one-pass kernel sums
 // its columns there. `alpha_here(row, k, q)`, the kernel's too, is quad `q` of alpha, the thread's k-th.
@@ -25,9 +25,16 @@ fn u_quad(row: Row, k: u32, q: u32, dy_at_hand: vec4f) -> vec4f {
 }
 
 fn layer_norm_row(row: Row, thread: u32) {
+  gradient_row(row, statistics_of(row, thread), true, thread);
+}
+
+// The row's dx by its statistics; the mean of u is taken off where the layer is `centred`.
+fn gradient_row(row: Row, statistics: Statistics, centred: bool, thread: u32) {
   let lane = thread % TEAM;
-  let statistics = statistics_of(row, thread);
-  let means = team_sum(gradient_share(row, statistics, lane), thread) / f32(sizes.d);
+  var means = team_sum(gradient_share(row, statistics, lane), thread) / f32(sizes.d);
+  if (!centred) {
+    means.x = 0.0;
+  }
   write_gradient(row, statistics, means, thread);
   write_statistics(statistics, row, lane);
 }
