@@ -3,7 +3,11 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PACKAGE := $(VENV)/.package
 STAMP := $(VENV)/.installed
+
+# The suite runs in two processes; a free one takes half of what the other has left.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
 
 # On Linux a software adapter can always be had, so a missing one is a failure there, not a skip.
 # The compilers of GPUs can be had on x86-64 there.
@@ -15,14 +19,14 @@ endif
 
 .PHONY: check test test-full test-tint test-swiftshader bench lint driver compiler browser clean
 
-check: $(STAMP) driver
+check: $(PACKAGE) driver
 	$(BIN)/rowgrad check
 
 test: $(STAMP) driver compiler
-	$(BIN)/python -m pytest -m "not slow"
+	$(PYTEST) -m "not slow"
 
 test-full: $(STAMP) driver compiler browser build/naga/.fetched
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 bench: $(STAMP) driver
 	$(BIN)/rowgrad bench --quick
@@ -35,12 +39,12 @@ test-tint: export VK_DRIVER_FILES = $(CURDIR)/build/lavapipe/icd.json
 test-tint: export ROWGRAD_TINT = 1
 test-tint: export ROWGRAD_EXPECT = wgpu:vulkan
 test-tint: $(STAMP) driver build/lavapipe/icd.json
-	$(BIN)/python -m pytest $(WGSL_TESTS)
+	$(PYTEST) $(WGSL_TESTS)
 
 test-swiftshader: export VK_DRIVER_FILES = $(CURDIR)/build/swiftshader/icd.json
 test-swiftshader: export ROWGRAD_EXPECT = wgpu:vulkan
 test-swiftshader: $(STAMP) driver build/swiftshader/icd.json
-	$(BIN)/python -m pytest $(WGSL_TESTS)
+	$(PYTEST) $(WGSL_TESTS)
 
 # What translates the shaders for Metal and DirectX 12, and a C++ compiler that takes the former for the CPU.
 build/naga/.fetched: $(STAMP)
@@ -67,8 +71,12 @@ compiler: $(STAMP)
 browser:
 	@sh tools/browser.sh
 
-$(STAMP): pyproject.toml
+$(PACKAGE): pyproject.toml
 	$(PYTHON) -m venv $(VENV) || { echo "install Python's venv first: apt-get install python3-venv"; exit 1; }
+	$(BIN)/python -m pip install --quiet --editable .
+	@touch $@
+
+$(STAMP): $(PACKAGE)
 	$(BIN)/python -m pip install --quiet --editable '.[test,lint]'
 	@touch $@
 
