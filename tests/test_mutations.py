@@ -25,8 +25,12 @@ FAULTS = {
     "bfloat16 cut off, not rounded": ("lib/storage/bfloat16.wgsl", "bits + 0x7fffu + (", "bits + 0u * ("),
     "ties of float16 away from even": ("lib/storage/float16.wgsl", "+ 0xfffu + (", "+ 0x1000u + 0u * ("),
     "ties of bfloat16 away from even": ("lib/storage/bfloat16.wgsl", "+ ((bits >> vec4u(16u)) & vec4u(1u))", "+ 1u"),
-    "a word of two rows written by one": ("lib/store/pairs.wgsl", "seam[team] | (pair & 0xffff0000u)", "pair"),
-    "two rows of an odd d in another order": ("lib/store/pairs.wgsl", "seam[team] = pair & 0xffffu", "seam[team] = 0u"),
+    "a word of two rows written by one": (
+        *("lib/store/pairs.wgsl", "vec2u(seam[team]) | (words & vec2u(0xffff0000u))", "words"),
+    ),
+    "two rows of an odd d in another order": (
+        *("lib/store/pairs.wgsl", "seam[team] = select(words.y, words.x, waits.x)", "seam[team] = 0u"),
+    ),
     "the last row of a chunk left out": ("layer_norm_params.wgsl", "; row < end;", "; row + 1u < end;"),
     "dalpha and dbeta exchanged": ("layer_norm_params.wgsl", "[alpha_slot] = dalpha", "[alpha_slot] = dbeta"),
     "the one pass forgets a column's sum": ("lib/sums.wgsl", "dbeta_sum[k] += g;", "dbeta_sum[k] = g;"),

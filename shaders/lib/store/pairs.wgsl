@@ -9,24 +9,29 @@ alias Stored = Word;
 
 var<workgroup> seam: array<u32, TEAMS>;
 
+// Each word has one store: llvmpipe goes through every store lane by lane, whether a branch takes it or not.
 fn store(row: Row, q: u32, quad: vec4f, thread: u32) {
-  let cell = narrow(quad);
-  let word = 2u * (row.cell + q);
-  let column = column_of(row, q);
-  store_pair(row, word, column, cell.x, thread / TEAM);
-  store_pair(row, word + 1u, column + 2u, cell.y, thread / TEAM);
-}
+  let team = thread / TEAM;
+  let column = vec2u(column_of(row, q)) + vec2u(0u, 2u);
+  let low = column < vec2u(row.length);
+  let high = column + vec2u(1u) < vec2u(row.length);
+  let first = high & !low;
+  let last = low & !high;
+  let waits = last & vec2<bool>(row.index + 1u < sizes.row_count);
 
-fn store_pair(row: Row, word: u32, column: u32, pair: u32, team: u32) {
-  let low = column < row.length;
-  let high = column + 1u < row.length;
-  if (low && high) {
-    dx[word] = pair;
-  } else if (low && row.index + 1u == sizes.row_count) {
-    dx[word] = pair & 0xffffu;
-  } else if (low) {
-    seam[team] = pair & 0xffffu;
-  } else if (high) {
-    dx[word] = seam[team] | (pair & 0xffff0000u);
+  var words = select(narrow(quad), narrow(quad) & vec2u(0xffffu), last);
+  if (any(first)) {
+    words = select(words, vec2u(seam[team]) | (words & vec2u(0xffff0000u)), first);
+  }
+  if (any(waits)) {
+    seam[team] = select(words.y, words.x, waits.x);
+  }
+  let written = (low | high) & !waits;
+  let word = 2u * (row.cell + q);
+  if (written.x) {
+    dx[word] = words.x;
+  }
+  if (written.y) {
+    dx[word + 1u] = words.y;
   }
 }
