@@ -35,10 +35,11 @@ mirror=$(echo "$sources" | grep -oE 'https?://[^ ]+/debian/?( |$)' | head -n 1)
 state=$(mktemp -d)
 trap 'rm -rf "$state"' EXIT
 mkdir -p "$state/lists/partial" "$state/archives/partial"
+: >"$state/status" # as if nothing were installed: a version that is, the mirror may no longer have
 echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $suite main" >"$state/sources.list"
 private_apt() {
   apt-get -qq -o Dir::Etc::sourcelist="$state/sources.list" -o Dir::Etc::sourceparts=- -o APT::Sandbox::User=root \
-    -o Dir::State::lists="$state/lists" -o Dir::Cache="$state" "$@"
+    -o Dir::State::lists="$state/lists" -o Dir::State::status="$state/status" -o Dir::Cache="$state" "$@"
 }
 echo "fetching $library out of $package of Debian's $suite"
 private_apt update
