@@ -580,7 +580,7 @@ def _group_count(kernel: Kernel, variant: Variant, extent: Extent, window: _Wind
     if "row" in kernel.parts:
         return math.ceil(window.row_count / (variant.teams * variant.rows_in_turn))
     if "columns" in kernel.parts:
-        units = window.chunk_count * (extent.d // variant.width if variant.aligned else extent.d)
+        units = window.chunk_count * math.ceil(extent.d / variant.width)
         return math.ceil(units / variant.team)
     return math.ceil(extent.d / variant.threads)
 

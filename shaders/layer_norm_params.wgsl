@@ -12,8 +12,8 @@
 //
 // Chunk c holds rows c*per to min((c+1)*per, rows). The bindings may hold only a window of the rows, from first_row;
 // a chunk that began before the window goes on from the sum it left in partial, so windows never change the bits.
-// A thread takes a few neighbouring columns (WIDTH, lib/columns) of one chunk; the TEAMS teams of a workgroup walk the
-// rows by turns, and their sums are added in order: 2 passes over rows x d.
+// A thread takes four neighbouring columns (lib/columns) of one chunk; the TEAMS teams of a workgroup walk the rows by
+// turns, and their sums are added in order: 2 passes over rows x d.
 // Twin: layer_norm_params.cu. Oracle: reference.layer_norm_params. Parts: lib/columns, lib/turns, lib/storage.
 
 struct Meta {
@@ -32,7 +32,7 @@ struct Meta {
 @group(0) @binding(0) var<storage, read> x: array<Stored>;
 @group(0) @binding(1) var<storage, read> dy: array<Stored>;
 @group(0) @binding(2) var<storage, read> stats: array<f32>;
-@group(0) @binding(3) var<storage, read_write> partial_: array<Columns>;
+@group(0) @binding(3) var<storage, read_write> partial_: array<Sums>;
 @group(0) @binding(4) var<uniform> sizes: Meta;
 
 @compute @workgroup_size(THREADS)
@@ -43,36 +43,36 @@ fn layer_norm_params(
 ) {
   let unit = (group.x + group.y * groups.x) * TEAM + thread % TEAM;
   let team = thread / TEAM;
-  let widths = sizes.d / WIDTH;
-  let chunk = unit / widths;
-  let j = (unit % widths) * WIDTH;
+  let width = (sizes.d + 3u) / 4u;
+  let chunk = unit / width;
+  let j = 4u * (unit % width);
   let start = (sizes.first_chunk + chunk) * sizes.per;
   let begin = max(start, sizes.first_row);
   let end = min(start + sizes.per, sizes.first_row + sizes.row_count);
-  let alpha_slot = (sizes.partial_origin + chunk * 2u * sizes.d + j) / WIDTH;
-  let beta_slot = alpha_slot + widths;
+  let alpha_slot = sizes.partial_origin + chunk * 2u * sizes.d + j;
+  let beta_slot = alpha_slot + sizes.d;
 
-  var dalpha = Columns();
-  var dbeta = Columns();
+  var dalpha = vec4f();
+  var dbeta = vec4f();
   if (chunk < sizes.chunk_count) {
     if (start < begin && team == 0u) {
-      dalpha = partial_[alpha_slot];
-      dbeta = partial_[beta_slot];
+      dalpha = read_sums(alpha_slot);
+      dbeta = read_sums(beta_slot);
     }
     for (var row = begin + team; row < end; row += TEAMS) {
       let index = row - sizes.first_row;
       let i = sizes.origin + index * sizes.d + j;
       let mean = stats[sizes.stats_origin + 2u * index];
       let r = stats[sizes.stats_origin + 2u * index + 1u];
-      let g = columns(dy[slot(i)], i);
-      dalpha += g * ((columns(x[slot(i)], i) - mean) * r);
+      let g = dy_columns(i);
+      dalpha += g * ((x_columns(i) - mean) * r);
       dbeta += g;
     }
   }
   dalpha = turn_sum(dalpha, thread);
   dbeta = turn_sum(dbeta, thread);
   if (chunk < sizes.chunk_count && team == 0u) {
-    partial_[alpha_slot] = dalpha;
-    partial_[beta_slot] = dbeta;
+    write_sums(alpha_slot, j, dalpha);
+    write_sums(beta_slot, j, dbeta);
   }
 }

@@ -32,7 +32,7 @@ FAULTS = {
         *("lib/store/pairs.wgsl", "seam[team] = select(words.y, words.x, waits.x)", "seam[team] = 0u"),
     ),
     "the last row of a chunk left out": ("layer_norm_params.wgsl", "; row < end;", "; row + 1u < end;"),
-    "dalpha and dbeta exchanged": ("layer_norm_params.wgsl", "[alpha_slot] = dalpha", "[alpha_slot] = dbeta"),
+    "dalpha and dbeta exchanged": ("layer_norm_params.wgsl", "(alpha_slot, j, dalpha)", "(alpha_slot, j, dbeta)"),
     "the one pass forgets a column's sum": ("lib/sums.wgsl", "dbeta_sum[k] += g;", "dbeta_sum[k] = g;"),
     "the last row of a chunk left out in one pass": ("layer_norm_grads.wgsl", "row < end)", "row + 1u < end)"),
     "the one pass takes the mean as first found": ("lib/gradient.wgsl", "= statistics.near + statistics.rest", "= 0.0"),

@@ -159,7 +159,7 @@ def check_grids(kernel, plan, limits):
 
 
 def units_of(kernel, plan, dispatch):
-    """What is dealt out to the workgroups: rows, parts, columns of chunks (four at once where aligned), columns."""
+    """What is dealt out to the workgroups: rows, parts, columns of chunks (four at once), columns."""
     fields = fields_of(kernel, dispatch)
     if kernel in PART_KERNELS:
         return fields["row_count"] * fields["parts"]
@@ -168,7 +168,7 @@ def units_of(kernel, plan, dispatch):
     if kernel is GRADS:
         return fields["chunk_count"]
     if kernel is PARAMS:
-        return fields["chunk_count"] * plan.extent.d // (CELL if plan.variant.aligned else 1)
+        return fields["chunk_count"] * math.ceil(plan.extent.d / CELL)
     return plan.extent.d
 
 

@@ -1,8 +1,6 @@
 // sums: the column sums of a chunk, and its alpha, which stay with the threads that take the columns.
 // Needs: partial_, sizes.d, sizes.partial_origin; lib/row (aligned), lib/alpha, lib/turns; TEAM, QUADS, KEPT.
 
-alias Columns = vec4f;
-
 var<private> dalpha_sum: array<vec4f, KEPT>;
 var<private> dbeta_sum: array<vec4f, KEPT>;
 var<private> alpha_kept: array<vec4f, KEPT>;

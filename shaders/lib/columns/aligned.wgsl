@@ -1,14 +1,21 @@
-// columns/aligned: a thread takes four neighbouring columns, a cell of each row.
-// Needs: lib/storage.
+// columns/aligned: four neighbouring columns are a cell of each row.
+// Needs: x, dy, partial_; lib/storage.
 
 alias Stored = Cell;
-alias Columns = vec4f;
-const WIDTH = 4u;
+alias Sums = vec4f;
 
-fn slot(element: u32) -> u32 {
-  return element / 4u;
+fn x_columns(element: u32) -> vec4f {
+  return widen(x[element / 4u]);
 }
 
-fn columns(stored: Stored, element: u32) -> Columns {
-  return widen(stored);
+fn dy_columns(element: u32) -> vec4f {
+  return widen(dy[element / 4u]);
+}
+
+fn read_sums(slot: u32) -> vec4f {
+  return partial_[slot / 4u];
+}
+
+fn write_sums(slot: u32, column: u32, sums: vec4f) {
+  partial_[slot / 4u] = sums;
 }

@@ -1,14 +1,33 @@
-// columns/halves: a thread takes one 16-bit column, the half of a word.
-// Needs: lib/storage (16 bit).
+// columns/halves: four neighbouring 16-bit columns, which may begin anywhere. Those behind the last one hold anything.
+// Needs: x, dy, partial_, sizes.d; lib/storage (16 bit).
 
 alias Stored = Word;
-alias Columns = f32;
-const WIDTH = 1u;
+alias Sums = f32;
 
-fn slot(element: u32) -> u32 {
-  return element / 2u;
+fn x_columns(element: u32) -> vec4f {
+  let word = element / 2u;
+  return columns_of(vec3u(x[word], x[word + 1u], x[word + 2u]), element);
 }
 
-fn columns(stored: Stored, element: u32) -> Columns {
-  return widen(Cell(stored >> (16u * (element % 2u)), 0u)).x;
+fn dy_columns(element: u32) -> vec4f {
+  let word = element / 2u;
+  return columns_of(vec3u(dy[word], dy[word + 1u], dy[word + 2u]), element);
+}
+
+// The columns from the low or, where `element` is odd, from the high half of the first word on.
+fn columns_of(words: vec3u, element: u32) -> vec4f {
+  let shifted = (words.xy >> vec2u(16u)) | (words.yz << vec2u(16u));
+  return widen(select(shifted, words.xy, element % 2u == 0u));
+}
+
+fn read_sums(slot: u32) -> vec4f {
+  return vec4f(partial_[slot], partial_[slot + 1u], partial_[slot + 2u], partial_[slot + 3u]);
+}
+
+fn write_sums(slot: u32, column: u32, sums: vec4f) {
+  for (var k = 0u; k < 4u; k++) {
+    if (column + k < sizes.d) {
+      partial_[slot + k] = sums[k];
+    }
+  }
 }

@@ -1,7 +1,6 @@
 // turns/single: a chunk's rows are all of one team's.
-// Needs: Columns (lib/columns or lib/sums).
 
 // What turns/shared adds up over the teams.
-fn turn_sum(share: Columns, thread: u32) -> Columns {
+fn turn_sum(share: vec4f, thread: u32) -> vec4f {
   return share;
 }
