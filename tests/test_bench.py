@@ -300,9 +300,12 @@ def test_the_yardstick_in_windows(adapter):
         return [softmax, *(one.numpy().tobytes() for one in (dx, *sums))]
 
     whole, pieces = yardstick_of(adapter), yardstick_of(adapter)
-    pieces._limits = dataclasses.replace(adapter.limits, binding_bytes=16_000, groups_per_dimension=70)
+    alignment = adapter.limits.binding_alignment
+    pieces._limits = dataclasses.replace(adapter.limits, binding_bytes=500 * alignment, groups_per_dimension=70)
+    aligned = alignment // 8  # rows whose (mean, r) a binding may begin with
+    most = 70 // aligned * aligned
     assert list(pieces._windows(rows, [2 * d, 8])) == [
-        range(start, min(start + 68, rows)) for start in range(0, rows, 68)
+        range(start, min(start + most, rows)) for start in range(0, rows, most)
     ]
     assert results(pieces) == results(whole)
 
