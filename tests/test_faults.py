@@ -10,7 +10,7 @@ import time
 import numpy as np
 import pytest
 from grids import inputs
-from watching import watched
+from watching import of_wgpu_native, watched
 
 import rowgrad_wgpu as rg
 from rowgrad_wgpu import cli, source
@@ -81,7 +81,7 @@ for name, call in calls.items():
 
 
 @address_space
-@pytest.mark.parametrize("spec", ["cpu", "wgpu:vulkan"])
+@pytest.mark.parametrize("spec", ["cpu", pytest.param("wgpu:vulkan", marks=of_wgpu_native)])
 def test_out_of_memory_and_on(open_device, spec):
     """OpenGL is left out: wgpu does not ask it whether there was room."""
     assert len(watched("-c", LIMITED, open_device(spec).info.spec)) == 9

@@ -11,7 +11,7 @@ import threading
 import numpy as np
 import pytest
 from grids import inputs
-from watching import watched
+from watching import of_wgpu_native, watched
 
 import rowgrad_wgpu as rg
 
@@ -310,7 +310,7 @@ assert resident() < warm * 1.02, (warm, resident())
 
 
 @counts
-@pytest.mark.parametrize(("spec", "count"), [("cpu", 100), ("wgpu:vulkan", 6)])
+@pytest.mark.parametrize(("spec", "count"), [("cpu", 100), pytest.param("wgpu:vulkan", 6, marks=of_wgpu_native)])
 def test_opened_and_closed(open_device, spec, count):
     assert len(watched("-c", OPENED, open_device(spec).info.spec, str(count))) == count
 
