@@ -25,12 +25,8 @@ FAULTS = {
     "bfloat16 cut off, not rounded": ("lib/storage/bfloat16.wgsl", "bits + 0x7fffu + (", "bits + 0u * ("),
     "ties of float16 away from even": ("lib/storage/float16.wgsl", "+ 0xfffu + (", "+ 0x1000u + 0u * ("),
     "ties of bfloat16 away from even": ("lib/storage/bfloat16.wgsl", "+ ((bits >> vec4u(16u)) & vec4u(1u))", "+ 1u"),
-    "a word of two rows written by one": (
-        *("lib/store/pairs.wgsl", "vec2u(seam[team]) | (words & vec2u(0xffff0000u))", "words"),
-    ),
-    "two rows of an odd d in another order": (
-        *("lib/store/pairs.wgsl", "seam[team] = select(words.y, words.x, waits.x)", "seam[team] = 0u"),
-    ),
+    "a word of two rows written by one": ("lib/store/pairs.wgsl", "select(before, pair", "select(0u, pair"),
+    "two rows of an odd d in another order": ("lib/store/pairs.wgsl", "== 3u) & 0xffffu", "== 3u) & 0u"),
     "the last row of a chunk left out": ("layer_norm_params.wgsl", "; row < end;", "; row + 1u < end;"),
     "dalpha and dbeta exchanged": ("layer_norm_params.wgsl", "(alpha_slot, j, dalpha)", "(alpha_slot, j, dbeta)"),
     "the one pass forgets a column's sum": ("lib/sums.wgsl", "dbeta_sum[k] += g;", "dbeta_sum[k] = g;"),

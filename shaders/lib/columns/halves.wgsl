@@ -6,18 +6,19 @@ alias Sums = f32;
 
 fn x_columns(element: u32) -> vec4f {
   let word = element / 2u;
-  return columns_of(vec3u(x[word], x[word + 1u], x[word + 2u]), element);
+  return columns_of(x[word], x[word + 1u], x[word + 2u], element);
 }
 
 fn dy_columns(element: u32) -> vec4f {
   let word = element / 2u;
-  return columns_of(vec3u(dy[word], dy[word + 1u], dy[word + 2u]), element);
+  return columns_of(dy[word], dy[word + 1u], dy[word + 2u], element);
 }
 
 // The columns from the low or, where `element` is odd, from the high half of the first word on.
-fn columns_of(words: vec3u, element: u32) -> vec4f {
-  let shifted = (words.xy >> vec2u(16u)) | (words.yz << vec2u(16u));
-  return widen(select(shifted, words.xy, element % 2u == 0u));
+fn columns_of(first: Word, second: Word, third: Word, element: u32) -> vec4f {
+  let even = Cell(first, second);
+  let odd = Cell((first >> 16u) | (second << 16u), (second >> 16u) | (third << 16u));
+  return widen(select(odd, even, element % 2u == 0u));
 }
 
 fn read_sums(slot: u32) -> vec4f {

@@ -11,27 +11,26 @@ var<workgroup> seam: array<u32, TEAMS>;
 
 // Each word has one store: llvmpipe goes through every store lane by lane, whether a branch takes it or not.
 fn store(row: Row, q: u32, quad: vec4f, thread: u32) {
-  let team = thread / TEAM;
-  let column = vec2u(column_of(row, q)) + vec2u(0u, 2u);
-  let low = column < vec2u(row.length);
-  let high = column + vec2u(1u) < vec2u(row.length);
-  let first = high & !low;
-  let last = low & !high;
-  let waits = last & vec2<bool>(row.index + 1u < sizes.row_count);
-
-  var words = select(narrow(quad), narrow(quad) & vec2u(0xffffu), last);
-  if (any(first)) {
-    words = select(words, vec2u(seam[team]) | (words & vec2u(0xffff0000u)), first);
-  }
-  if (any(waits)) {
-    seam[team] = select(words.y, words.x, waits.x);
-  }
-  let written = (low | high) & !waits;
+  let cell = narrow(quad);
   let word = 2u * (row.cell + q);
-  if (written.x) {
-    dx[word] = words.x;
+  let column = column_of(row, q);
+  var before = 0u;
+  if (row.shift % 2u == 1u && q == 0u) {
+    before = seam[thread / TEAM];
   }
-  if (written.y) {
-    dx[word + 1u] = words.y;
+  store_pair(row, word, column, cell.x, before);
+  store_pair(row, word + 1u, column + 2u, cell.y, before);
+  let end = row.shift + row.length;
+  if (end % 2u == 1u && q == end / 4u) {
+    seam[thread / TEAM] = select(cell.x, cell.y, end % 4u == 3u) & 0xffffu;
+  }
+}
+
+fn store_pair(row: Row, word: u32, column: u32, pair: u32, before: u32) {
+  let low = column < row.length;
+  let high = column + 1u < row.length;
+  let waits = low && !high && row.index + 1u < sizes.row_count;
+  if ((low || high) && !waits) {
+    dx[word] = select(before, pair & 0xffffu, low) | select(0u, pair & 0xffff0000u, high);
   }
 }
