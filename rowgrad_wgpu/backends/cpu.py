@@ -304,11 +304,10 @@ class _RowPart:
         rest, square, small_square = (self.mean(1, place) for place in range(3))
         eps = float(self.block["eps"][0])
         if square + eps < _OVERFLOWING:
-            r = 1 / np.sqrt(np.maximum(square - rest**2, 0) + eps)
+            deviation = _deviation(rest, square, eps)
         else:
-            small_square = np.maximum(small_square - (rest * _SMALL) ** 2, 2.0**-100)
-            r = _SMALL / np.sqrt(small_square + eps * float(_SMALL) ** 2)
-        return np.float32(self.mean(0, 0)), np.float32(rest), np.float32(r)
+            deviation = _scaled_deviation(rest, small_square, eps)
+        return np.float32(self.mean(0, 0)), np.float32(rest), np.float32(1 / deviation)
 
     def gradients(self) -> tuple[Singles, Singles, np.float32]:
         """u, x̂ and r."""
@@ -389,15 +388,23 @@ def _normalised(block: Operands) -> tuple[Singles, Singles]:
 
 def _inverse_deviation(centred: Singles, rest: Doubles, square: Doubles, eps: float) -> Singles:
     """r of rows that are `centred` but for `rest`; of the scaled rows where their mean `square` overflows."""
-    deviation = np.sqrt(np.maximum(square - rest**2, 0) + eps)
+    deviation = _deviation(rest, square, eps)
     overflowing = ~(square + eps < _OVERFLOWING)
     if overflowing.any():
         small = centred * _SMALL
-        small_square = np.maximum(_row_means(small * small) - (rest * _SMALL) ** 2, 2.0**-100)
-        small_deviation = np.sqrt(small_square + eps * float(_SMALL) ** 2)
-        deviation = np.where(overflowing, small_deviation / _SMALL, deviation)
+        deviation = np.where(overflowing, _scaled_deviation(rest, _row_means(small * small), eps), deviation)
     r: Singles = (1 / deviation).astype(np.float32)
     return r
+
+
+def _deviation(rest: Any, square: Any, eps: float) -> Any:
+    """1 / r, of a row's scalars or of a column of them."""
+    return np.sqrt(np.maximum(square - rest**2, 0) + eps)
+
+
+def _scaled_deviation(rest: Any, small_square: Any, eps: float) -> Any:
+    """The same by the mean square of the scaled row."""
+    return np.sqrt(np.maximum(small_square - (rest * _SMALL) ** 2, 2.0**-100) + eps * float(_SMALL) ** 2) / _SMALL
 
 
 def _add_up(terms: Singles, sums: Singles, first: int, per: int) -> None:
