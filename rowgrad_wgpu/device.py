@@ -13,9 +13,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import wraps
 from itertools import product
 from types import TracebackType
-from typing import Any, Final, NoReturn, Protocol
+from typing import Any, Final, NoReturn, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +29,9 @@ from .plan import CELL_BYTES, Extent, Limits, Plan, kernel_named, plan_launch
 logger = logging.getLogger("rowgrad_wgpu")
 
 AnyArray = npt.NDArray[Any]
+
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
 
 BACKENDS: Final = ("cuda", "webgpu", "cpu")
 WAIT_SECONDS: Final = 600.0
@@ -127,15 +131,19 @@ class Missing:
     reason: str
 
 
-@contextmanager
-def host_memory() -> Iterator[None]:
-    """Turns the host's own lack of memory into this package's error."""
-    try:
-        yield
-    except Error:
-        raise
-    except MemoryError as error:
-        raise OutOfMemory(f"the host has no room: {error or 'out of memory'}; use fewer rows") from error
+def host_memory(function: Callable[Given, Result]) -> Callable[Given, Result]:
+    """A function that turns the host's own lack of memory into this package's error."""
+
+    @wraps(function)
+    def translated(*given: Given.args, **named: Given.kwargs) -> Result:
+        try:
+            return function(*given, **named)
+        except Error:
+            raise
+        except MemoryError as error:
+            raise OutOfMemory(f"the host has no room: {error or 'out of memory'}; use fewer rows") from error
+
+    return translated
 
 
 def survey() -> tuple[list[Candidate], list[Missing]]:
@@ -252,7 +260,7 @@ class Device:
                 self._constants.clear()
                 self._backend.close()
 
-    @host_memory()
+    @host_memory
     def asarray(self, array: "npt.ArrayLike | Array | Any") -> "Array":
         """A copy of a NumPy array on the device; an `Array` of this device is returned as it is.
 
@@ -382,22 +390,12 @@ class Device:
     def _own(self, what: str, array: "Array") -> None:
         if array.device is not self:
             raise DTypeError(f"{what}: expected an Array of {self!r}, got one of {array.device!r}")
-        array._alive()
+        if self._closed or array._freed:
+            array._alive()
 
-    @contextmanager
-    def _held(self) -> Iterator[None]:
-        """The device for one thread, open; looked at before too: a fork may have copied the lock of another thread.
-
-        A device that is lost meanwhile is closed, so that the next call by default opens another.
-        """
-        self._ready()
-        with self._lock:
-            self._ready()
-            try:
-                yield
-            except DeviceLost:
-                self.close()
-                raise
+    def _held(self) -> "_Hold":
+        """The device for one thread, open."""
+        return _Hold(self)
 
     def _ready(self) -> None:
         if self._closed:
@@ -407,6 +405,36 @@ class Device:
                 "expected the process that opened the device, got a forked child: GPU drivers do not survive a fork;"
                 " use multiprocessing's 'spawn' and open the device in the child"
             )
+
+
+class _Hold:
+    """A device held by one thread. A class, since it lies on every call's way: a generator costs three times as much.
+
+    A device that is lost meanwhile is closed, so that the next call by default opens another.
+    """
+
+    __slots__ = ("_device",)
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+
+    def __enter__(self) -> None:
+        device = self._device
+        device._ready()  # before too: a fork may have copied the lock of another thread
+        device._lock.acquire()
+        if device._closed:
+            device._lock.release()
+            device._ready()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        device = self._device
+        try:
+            if isinstance(error, DeviceLost):
+                device.close()
+        finally:
+            device._lock.release()
 
 
 class Array:
@@ -476,7 +504,7 @@ class Array:
     def __reduce__(self) -> NoReturn:
         raise DTypeError("expected a NumPy array to copy or to pickle, got an Array: take its .numpy()")
 
-    @host_memory()
+    @host_memory
     def numpy(self, timeout: float | None = None) -> AnyArray:
         """The contents as a new NumPy array; waits `timeout` seconds at most.
 
@@ -525,9 +553,10 @@ class Array:
             raise ShapeError(f"expected an Array that holds its memory, got {self!r}")
 
     def _memory(self) -> Any:
-        """The buffer, of an Array with elements; another thread may have freed it meanwhile."""
+        """The buffer, of an Array with elements, while the device is held; another thread may free it meanwhile."""
         buffer = self._buffer
-        self._alive()
+        if self._freed:
+            self._alive()
         return buffer
 
     def _write(self, host: AnyArray) -> None:

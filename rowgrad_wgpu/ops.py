@@ -54,7 +54,7 @@ class RMSNormGrads(NamedTuple):
     dalpha: Any
 
 
-@host_memory()
+@host_memory
 def softmax_back(
     y: npt.ArrayLike | Array,
     dy: npt.ArrayLike | Array,
@@ -96,7 +96,7 @@ def softmax_back(
     return dx
 
 
-@host_memory()
+@host_memory
 def layer_norm_back(
     x: npt.ArrayLike | Array,
     dy: npt.ArrayLike | Array,
@@ -137,7 +137,7 @@ def layer_norm_back(
     return _gradients(_LayerNorm, x, dy, alpha, eps, out, grads, device, progress)
 
 
-@host_memory()
+@host_memory
 def rms_norm_back(
     x: npt.ArrayLike | Array,
     dy: npt.ArrayLike | Array,
@@ -203,6 +203,8 @@ class _Operands:
             )
         self.resident = bool(resident)
         self.arrays: dict[str, Any] = given if resident else {name: host_array(one) for name, one in given.items()}
+        self.first_name, self.first = next(iter(self.arrays.items()))
+        """The operand whose shape and dtype the others follow."""
         self._check_types()
         self._check_shapes()
         self.device = self._device(device)
@@ -211,11 +213,6 @@ class _Operands:
 
     def __getitem__(self, name: str) -> Any:
         return self.arrays[name]
-
-    @property
-    def first(self) -> Any:
-        """The operand whose shape and dtype the others follow."""
-        return next(iter(self.arrays.values()))
 
     def output(self, name: str, out: Any, shape: tuple[int, ...] | None = None, dtype: Any = None) -> Any:
         """`out` checked, or a new array of the operands' kind."""
@@ -253,8 +250,7 @@ class _Operands:
             raise ShapeError(f"[{self.call}] expected {name} apart from the inputs, got one that overlaps {clash}")
 
     def _check_types(self) -> None:
-        first = next(iter(self.arrays))
-        storage = storage_name(self[first].dtype)
+        first, storage = self.first_name, storage_name(self.first.dtype)
         for name, array in self.arrays.items():
             allowed = (storage, "float32") if name == "alpha" else (storage,)
             if storage_name(array.dtype) not in allowed:
@@ -264,8 +260,7 @@ class _Operands:
                 )
 
     def _check_shapes(self) -> None:
-        first = next(iter(self.arrays))
-        shape = self[first].shape
+        first, shape = self.first_name, self.first.shape
         if not shape:
             raise ShapeError(f"[{self.call}] expected {first} of shape (..., d), got a single number")
         if shape[-1] == 0:

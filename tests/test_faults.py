@@ -353,3 +353,19 @@ def test_a_full_disk(files, small_disk):
     assert statuses == [1, 1, 1, 0]
     assert [line.startswith("rowgrad: No space left on device") for line in said] == [True, True, True, False]
     assert sorted(path.name for path in small_disk.iterdir()) == ["ballast", "out"]
+
+
+@of_wgpu_native
+def test_a_wait_without_room(adapter, monkeypatch):
+    """The host's own lack of memory is not the loss of a device."""
+    import wgpu.backends.wgpu_native as native
+
+    def no_room(*given, **named):
+        raise MemoryError
+
+    array = adapter.asarray(np.ones((4, 8), np.float32))
+    with monkeypatch.context() as full:
+        full.setattr(native.GPUBuffer, "map_sync", no_room)
+        with pytest.raises(rg.OutOfMemory, match="room"):
+            array.numpy()
+    assert (array.numpy() == 1).all()

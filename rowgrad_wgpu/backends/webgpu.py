@@ -7,6 +7,7 @@ command buffer is submitted where it is finished.
 
 import gc
 import os
+import sys
 import tempfile
 import threading
 import time
@@ -14,6 +15,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from queue import Empty, SimpleQueue
 from typing import Any, Final
 
 import numpy as np
@@ -212,7 +214,7 @@ class WebGPUBackend:
     shares_memory = False
 
     def __init__(self, adapter: Any, software: bool) -> None:
-        with _translated("opening the adapter", DeviceUnavailable):
+        with _Translated("opening the adapter", DeviceUnavailable):
             self._device = _request_device(adapter)
         self._adapter = adapter
         known = self._device.limits
@@ -239,6 +241,7 @@ class WebGPUBackend:
         self._recorded = 0
         self._unsubmitted_bytes = 0
         self._staging: Any = None
+        self._waiter: _Waiter | _Here | None = None
         self._subgroup_header = ""
         if software:
             self.limits = replace(self.limits, subgroup=self._probed_subgroup(SOFTWARE_TEAM))
@@ -260,7 +263,7 @@ class WebGPUBackend:
     def write(self, buffer: Any, data: npt.NDArray[np.uint8]) -> None:
         """Uploads in pieces, each handed over before the next."""
         self.submit()
-        with _translated("writing a buffer"):
+        with _Translated("writing a buffer"):
             for start in range(0, data.nbytes, STAGING_BYTES):
                 piece = data[start : start + STAGING_BYTES]
                 if piece.nbytes % 4:
@@ -285,11 +288,11 @@ class WebGPUBackend:
             piece = out[start : start + STAGING_BYTES]
             size = -(-piece.nbytes // 4) * 4
             staging = self._staging_buffer(size)
-            with _translated("reading a buffer"):
+            with _Translated("reading a buffer"):
                 self._copy_encoder().copy_buffer_to_buffer(buffer.native, start, staging, 0, size)
             self.submit()
             self._map(staging, size, deadline)
-            with _translated("reading a buffer"):
+            with _Translated("reading a buffer"):
                 piece[:] = np.frombuffer(staging.read_mapped(0, size, copy=False), np.uint8)[: piece.nbytes]
                 staging.unmap()
 
@@ -301,7 +304,7 @@ class WebGPUBackend:
         for dispatch in plan.dispatches:
             if self._recorded and self._recorded + dispatch.elements > self.limits.dispatch_elements:
                 self.submit()
-            with _translated(f"launching {kernel.name}"):
+            with _Translated(f"launching {kernel.name}"):
                 self._record(kernel, pipeline, dispatch, natives)
             self._recorded += dispatch.elements
 
@@ -312,7 +315,7 @@ class WebGPUBackend:
         self._recorded = 0
         if encoder is None:
             return
-        with _translated("submitting"):
+        with _Translated("submitting"):
             if compute_pass is not None:
                 compute_pass.end()
             self._device.queue.submit([encoder.finish()])
@@ -321,11 +324,11 @@ class WebGPUBackend:
     def wait(self, deadline: float) -> None:
         """Reads four bytes back: wgpu 0.32's `on_submitted_work_done` raises."""
         staging = self._staging_buffer(CELL_BYTES)
-        with _translated("waiting"):
+        with _Translated("waiting"):
             self._copy_encoder().clear_buffer(staging)
         self.submit()
         self._map(staging, CELL_BYTES, deadline)
-        with _translated("waiting"):
+        with _Translated("waiting"):
             staging.unmap()
 
     def adopt(self, value: Any) -> Adopted:
@@ -358,6 +361,9 @@ class WebGPUBackend:
         A device and its queue refer to each other, so that its memory and its thread stay until Python collects.
         """
         self._encoder = self._pass = self._staging = None
+        if self._waiter is not None:
+            self._waiter.stop()
+            self._waiter = None
         self._pool.close()
         self._pipelines.clear()
         self._uniforms.clear()
@@ -382,13 +388,13 @@ class WebGPUBackend:
             return self._try_to_create(size, usage)
 
     def _try_to_create(self, size: int, usage: int) -> Any:
-        with _translated(f"allocating {size:,} bytes"):
+        with _Translated(f"allocating {size:,} bytes"):
             return self._device.create_buffer(size=size, usage=usage)
 
     def _pipeline(self, variant: Variant) -> Any:
         pipeline = self._pipelines.get(variant)
         if pipeline is None:
-            with _translated(f"compiling {variant}"):
+            with _Translated(f"compiling {variant}"):
                 pipeline = self._compile(variant)
             self._pipelines[variant] = pipeline
             if len(self._pipelines) > MOST_PIPELINES:
@@ -509,37 +515,95 @@ class WebGPUBackend:
 
         wgpu's own waits have no limit, so another thread waits: this one keeps the deadline and hears Ctrl-C.
         """
-        failures: list[Exception] = []
+        waiter = _Here() if sys.is_finalizing() else self._waiter or _waiter()
+        self._waiter, self._staging = None, None
+        failure = waiter.failure_of(lambda: staging.map_sync(wgpu.MapMode.READ, 0, size), deadline)
+        self._waiter = waiter
+        if isinstance(failure, MemoryError):
+            raise _translation("waiting", failure, Error) from failure
+        if failure is not None:
+            raise DeviceLost(f"the device stopped while it was waited for ({failure}): open a new one")
+        self._staging = staging
 
-        def wait() -> None:
-            try:
-                staging.map_sync(wgpu.MapMode.READ, 0, size)
-            except Exception as error:
-                failures.append(error)
 
-        waiter = threading.Thread(target=wait, name="rowgrad_wgpu waiter", daemon=True)
-        self._staging, kept = None, staging
+class _Waiter:
+    """A thread that calls what waits without a limit. It is started once: a start that finds no memory never returns.
+
+    A waiter that was given up, its call still under way, is dropped.
+    """
+
+    def __init__(self) -> None:
+        self._asked: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._answers: SimpleQueue[Exception | None] = SimpleQueue()
+        self._thread = threading.Thread(
+            target=_answer, args=(self._asked, self._answers), name="rowgrad_wgpu waiter", daemon=True
+        )
+        self._thread.start()
+
+    def failure_of(self, action: Callable[[], None], deadline: float) -> Exception | None:
+        """What `action` raised, if it did. **Raises:** `DeviceTimeout`."""
+        self._asked.put(action)
         try:
-            waiter.start()
-            waiter.join(max(0.0, deadline - time.monotonic()))
-        except RuntimeError:  # Python 3.12 starts no thread while it ends
-            wait()
-        if waiter.is_alive():
-            raise DeviceTimeout("the device did not finish in the time given: wait longer or launch less at once")
-        if failures:
-            raise DeviceLost(f"the device stopped while it was waited for ({failures[0]}): open a new one")
-        self._staging = kept
+            return self._answers.get(timeout=max(0.0, deadline - time.monotonic()))
+        except Empty:
+            raise DeviceTimeout("the device did not finish in the time given: wait longer or launch less") from None
+
+    def stop(self) -> None:
+        """Ends the thread, which waits for nothing."""
+        self._asked.put(None)
+        if not sys.is_finalizing():
+            self._thread.join()
+
+    def __del__(self) -> None:
+        self._asked.put(None)
 
 
-@contextmanager
-def _translated(action: str, default: type[Error] = Error) -> Iterator[None]:
-    """Turns what wgpu raises into this package's errors."""
+class _Here:
+    """In a waiter's place while the interpreter ends: no thread is started then, none goes on."""
+
+    def failure_of(self, action: Callable[[], None], deadline: float) -> Exception | None:
+        return _failure(action)
+
+    def stop(self) -> None:
+        pass
+
+
+def _waiter() -> _Waiter | _Here:
     try:
-        yield
-    except Error:
-        raise
+        return _Waiter()
+    except RuntimeError:  # Python 3.12, while it runs exit handlers
+        return _Here()
+
+
+def _answer(asked: "SimpleQueue[Callable[[], None] | None]", answers: "SimpleQueue[Exception | None]") -> None:
+    """Calls what it is asked to and answers with what that raised, until it is asked for nothing."""
+    while (action := asked.get()) is not None:
+        answers.put(_failure(action))
+        del action  # with the buffer that it holds
+
+
+def _failure(action: Callable[[], None]) -> Exception | None:
+    try:
+        action()
     except Exception as error:
-        raise _translation(action, error, default) from error
+        return error
+    return None
+
+
+class _Translated:
+    """Turns what wgpu raises into this package's errors. A class: it lies on every call's way, as `device._Hold`."""
+
+    __slots__ = ("_action", "_default")
+
+    def __init__(self, action: str, default: type[Error] = Error) -> None:
+        self._action, self._default = action, default
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Exception) and not isinstance(error, Error):
+            raise _translation(self._action, error, self._default) from error
 
 
 def _translation(action: str, error: Exception, default: type[Error]) -> Error:
