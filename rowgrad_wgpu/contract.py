@@ -116,7 +116,7 @@ _RECORDS: Final = (
         ),
         meta=("d",),
         window=("row_count", "origin"),
-        parts=("row", "team", "store"),
+        parts=("row", "quads", "team", "store"),
     ),
     Kernel(
         name="layer_norm_back",
@@ -131,7 +131,7 @@ _RECORDS: Final = (
         ),
         meta=("d",),
         window=("row_count", "origin", "stats_origin"),
-        parts=("row", "team", "statistics", "gradient", "alpha", "store"),
+        parts=("row", "quads", "team", "statistics", "gradient", "dx_only", "alpha", "store"),
     ),
     Kernel(
         name="softmax_back_parts",
@@ -144,7 +144,7 @@ _RECORDS: Final = (
         ),
         meta=_PART_META,
         window=("phase", "row_count", "origin", "sums_origin"),
-        parts=("row", "part", "team", "store"),
+        parts=("row", "quads", "part", "team", "store"),
         phases=2,
     ),
     Kernel(
@@ -161,7 +161,10 @@ _RECORDS: Final = (
         ),
         meta=_PART_META,
         window=("phase", "row_count", "origin", "stats_origin", "sums_origin"),
-        parts=("row", "part", "team", "statistics", "part_statistics", "gradient", "alpha", "store"),
+        parts=(
+            *("row", "quads", "part", "team", "statistics", "part_statistics"),
+            *("gradient", "dx_only", "alpha", "store"),
+        ),
         phases=4,
     ),
     Kernel(
@@ -175,7 +178,7 @@ _RECORDS: Final = (
         ),
         meta=_PART_META,
         window=("phase", "row_count", "origin", "stats_origin", "sums_origin"),
-        parts=("row", "part", "team", "statistics", "part_statistics"),
+        parts=("row", "quads", "part", "team", "statistics", "part_statistics"),
         phases=3,
     ),
     Kernel(
@@ -192,7 +195,7 @@ _RECORDS: Final = (
         ),
         meta=("rows", "d", "per"),
         window=_CHUNK_WINDOW,
-        parts=("row", "team", "statistics", "gradient", "alpha", "store", "sums", "turns"),
+        parts=("row", "quads", "team", "statistics", "gradient", "alpha", "store", "sums", "partial", "turns"),
     ),
     Kernel(
         name="layer_norm_stats",
@@ -204,7 +207,7 @@ _RECORDS: Final = (
         ),
         meta=("d",),
         window=("row_count", "origin", "stats_origin"),
-        parts=("row", "team", "statistics"),
+        parts=("row", "quads", "team", "statistics"),
     ),
     Kernel(
         name="layer_norm_params",
@@ -217,7 +220,7 @@ _RECORDS: Final = (
         ),
         meta=("rows", "d", "per"),
         window=_CHUNK_WINDOW,
-        parts=("columns", "turns"),
+        parts=("partial", "turns"),
     ),
     Kernel(
         name="rms_norm_back",
@@ -232,7 +235,7 @@ _RECORDS: Final = (
         ),
         meta=("d",),
         window=("row_count", "origin", "stats_origin"),
-        parts=("row", "team", "statistics", "gradient", "alpha", "store"),
+        parts=("row", "quads", "team", "statistics", "gradient", "dx_only", "alpha", "store"),
     ),
     Kernel(
         name="sum_partials",

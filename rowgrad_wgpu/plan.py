@@ -27,7 +27,16 @@ CELL_BYTES: Final = 16
 """Bindings end on a multiple of this, so that the last cell is whole."""
 
 SOFTWARE_TEAM: Final = 8
-"""Threads a row on a CPU adapter: llvmpipe runs eight lanes at once."""
+"""Threads a row on a CPU adapter: llvmpipe runs eight lanes at once, and barriers between more cost."""
+
+SOFTWARE_EASY: Final = 64
+"""Elements of a row a thread takes in a wider team, where SOFTWARE_TEAM would have to read a row again: llvmpipe goes
+through each load lane by lane. Half of what a thread may keep, for half the time to compile."""
+
+SOFTWARE_UNROLLED: Final = 8
+"""Cells of a row over which a CPU adapter's compiler may unroll the long loops of a LayerNorm: over more it takes two
+or three times as long, seconds, for less than a tenth of the time they run. There is room for a multiple of these, so
+that rows of many lengths share a shader."""
 
 HARDWARE_TEAM: Final = 32
 HARDWARE_GROUP: Final = 128
@@ -40,8 +49,8 @@ SOFTWARE_KEPT: Final = 128
 HARDWARE_KEPT: Final = 64
 """Elements a thread keeps of both operands, at most."""
 
-HARDWARE_KEPT_OF_ONE: Final = 128
-"""Elements a thread keeps of one operand, where it reads the other again, at most."""
+HARDWARE_KEPT_OF_ONE: Final = 72
+"""Elements a thread keeps of one operand, where it reads the other again, at most: AMD's compiler spills 80."""
 
 HARDWARE_CELLS: Final = 32
 """Cells a thread keeps on a GPU, at most: each has a condition of its own, and AMD's compiler spills more of them."""
@@ -160,26 +169,37 @@ class Variant:
     """All that a compiled kernel depends on.
 
     - `kernel`; `storage` and `alpha`, the names of their types.
-    - `aligned`: rows begin with a cell; `width`: elements of a cell, which a thread reads at once.
+    - `begin`: what rows begin with: a `cell`, a `word`, or a `half` of one that two rows of 16 bits share.
+    - `width`: elements of a cell, which a thread takes at once.
     - `team`: threads that share a row, or columns a workgroup takes; `teams`: how many of them in a workgroup.
-    - `cells`: cells of a row a thread keeps, 0 for none; `kept`: of how many operands, 0, 1 or 2.
-    - `full`: those cells are all there are, in every thread of the team: none has to ask whether a cell is the row's.
-    - `rows_in_turn`: rows a team takes one after the other because they share a word.
+    - `cells`: cells of a row a thread has room to keep, 0 for none; `kept`: of how many operands, 0, 1 or 2.
+    - `looped`: the loops over those cells stay loops, which a compiler may not unroll.
+    - `full`: every thread of the team has as many cells: none has to ask whether a cell is the row's.
     - `subgroup`: a team is a workgroup and a subgroup: its threads' sums need no barrier.
     """
 
     kernel: str
     storage: str
     alpha: str
-    aligned: bool
+    begin: str
     width: int
     team: int
     teams: int
     cells: int
     kept: int
+    looped: bool
     full: bool
-    rows_in_turn: int
     subgroup: bool
+
+    @property
+    def aligned(self) -> bool:
+        """Whether rows are whole cells."""
+        return self.begin == "cell"
+
+    @property
+    def rows_in_turn(self) -> int:
+        """Rows that a team takes one after the other because they share a word."""
+        return 2 if self.begin == "half" else 1
 
     @property
     def threads(self) -> int:
@@ -232,7 +252,7 @@ def plan_launch(kernel: Kernel, storage: str, alpha: str, extent: Extent, limits
     """
     if "sums" in kernel.parts and not one_pass(storage, extent, limits, aligned):
         raise ShapeError(
-            f"[{kernel.name}] expected rows of a multiple of {CELL} elements that a thread can keep beside its sums,"
+            f"[{kernel.name}] expected rows that a thread can keep beside its columns' sums,"
             f" got {extent.rows:,} × {extent.d:,}: use layer_norm_back and layer_norm_params"
         )
     variant = choose_variant(kernel, storage, alpha, extent, limits, aligned)
@@ -259,43 +279,46 @@ def choose_variant(
         teams = 1 if limits.software else max(1, min(HARDWARE_GROUP, _most_threads(limits)) // shape.team)
     kept = _kept_operands(shape, limits)
     cells = shape.thread_cells if kept else 0
-    full = shape.aligned and cells * shape.team == shape.cells
+    full = shape.begin == "cell" and cells * shape.team == shape.cells
+    looped = limits.software and "gradient" in kernel.parts and cells > SOFTWARE_UNROLLED
+    if looped:
+        cells = SOFTWARE_UNROLLED * math.ceil(cells / SOFTWARE_UNROLLED)
     return Variant(
         kernel=kernel.name,
         storage=storage,
         alpha=alpha,
-        aligned=shape.aligned,
+        begin=shape.begin,
         width=shape.width,
         team=shape.team,
         teams=teams,
         cells=cells,
         kept=kept,
+        looped=looped,
         full=full,
-        rows_in_turn=shape.rows_in_turn,
         subgroup=teams == 1 and shape.team == limits.subgroup,
     )
 
 
 def _column_variant(kernel: Kernel, storage: str, alpha: str, extent: Extent, limits: Limits, aligned: bool) -> Variant:
     """The variant of a kernel whose threads take columns."""
-    width, aligned = _cell_width(storage, extent.d, limits, aligned)
-    turns = chunk_turns(storage, extent, limits) if "columns" in kernel.parts else 1
+    width, begin = _cell_width(storage, extent.d, limits, aligned)
+    turns = chunk_turns(storage, extent, limits) if "partial" in kernel.parts else 1
     team = CHUNK_GROUP // turns if turns > 1 else min(COLUMN_THREADS, _most_threads(limits))
-    return Variant(kernel.name, storage, alpha, aligned, width, team, turns, 0, 0, False, 1, False)
+    return Variant(kernel.name, storage, alpha, begin, width, team, turns, 0, 0, False, False, False)
 
 
 def _part_variant(kernel: Kernel, storage: str, alpha: str, extent: Extent, limits: Limits, aligned: bool) -> Variant:
     """The variant of a kernel whose workgroups take parts of rows: one team, which keeps nothing."""
-    if _shared_word(storage, extent.d, limits):
+    if _whole_words(storage, extent.d, limits) > 1:
         raise ShapeError(
             f"[{kernel.name}] expected rows of 16-bit elements that share no word, an even d, got {extent.d:,}:"
             f" use {kernel.name.removesuffix('_parts')}"
         )
-    width, aligned = _cell_width(storage, extent.d, limits, aligned)
-    rounds = extent.part // width + 1 + extent.parts  # its cells, which may begin inside one, then its row's parts
+    width, begin = _cell_width(storage, extent.d, limits, aligned)
+    rounds = math.ceil(extent.part / width) + extent.parts  # its cells, then its row's parts
     team = SOFTWARE_TEAM if limits.software else min(HARDWARE_GROUP, _most_threads(limits))
     team = _widened(team, rounds, width, 1, limits)
-    return Variant(kernel.name, storage, alpha, aligned, width, team, 1, 0, 0, False, 1, team == limits.subgroup)
+    return Variant(kernel.name, storage, alpha, begin, width, team, 1, 0, 0, False, False, team == limits.subgroup)
 
 
 def split(storage: str, extent: Extent, limits: Limits) -> int:
@@ -304,7 +327,7 @@ def split(storage: str, extent: Extent, limits: Limits) -> int:
     A device has one number for a d. Not 16-bit rows of odd d on bindings: two of them share a word. Nor rows on the CPU
     device: NumPy loses more by one pass more over a row than a second core gains.
     """
-    whole = (limits.software and limits.pointers) or _shared_word(storage, extent.d, limits)
+    whole = (limits.software and limits.pointers) or _whole_words(storage, extent.d, limits) > 1
     if whole or extent.rows >= FEW_ROWS[limits.software] or extent.d < LONG_D:
         return 1
     return min(math.ceil(extent.d / PART[limits.software]), MOST_PARTS)
@@ -313,11 +336,14 @@ def split(storage: str, extent: Extent, limits: Limits) -> int:
 def one_pass(storage: str, extent: Extent, limits: Limits, aligned: bool = True) -> bool:
     """Whether `layer_norm_grads` may give all of a LayerNorm's gradients at once.
 
-    Its rows are whole cells or addressed by pointers, not so long that a thread would spill its columns' sums, and a
-    chunk of them not so many that a thread's loops would have to be cut.
+    Its rows are not so long that a thread would spill its columns' sums, and a chunk of them not so many that a
+    thread's loops would have to be cut. Rows that share a word go one after another, which would leave a GPU's teams
+    idle. Few long rows are cut into parts instead.
     """
+    if split(storage, extent, limits) > 1:
+        return False
     shape = _row_shape(storage, extent.d, limits, aligned)
-    if not (shape.aligned or limits.pointers) or shape.elements > SUMMED_ELEMENTS[limits.software]:
+    if shape.elements > SUMMED_ELEMENTS[limits.software] or (shape.begin == "half" and not limits.software):
         return False
     if shape.thread_cells > SUMMED_CELLS and not limits.software:
         return False
@@ -329,7 +355,7 @@ def chunk_turns(storage: str, extent: Extent, limits: Limits) -> int:
     order. One where a window may end inside a chunk, whose sums then go on from what is there."""
     if limits.software:
         return 1
-    step = math.lcm(_cell_rows(extent.d, limits), max(extent.per, 1))
+    step = math.lcm(_whole_words(storage, extent.d, limits), max(extent.per, 1))
     room = limits.binding_bytes - limits.binding_alignment - CELL_BYTES
     longest = max(extent.d, 2) * STORAGE["float32"].itemsize  # a row, or its (mean, r)
     if step * longest > room or step * extent.d > limits.dispatch_elements or step > limits.loop_iterations:
@@ -339,11 +365,10 @@ def chunk_turns(storage: str, extent: Extent, limits: Limits) -> int:
 
 @dataclass(frozen=True)
 class _RowShape:
-    aligned: bool
+    begin: str
     width: int
     cells: int
     team: int
-    rows_in_turn: int
 
     @property
     def thread_cells(self) -> int:
@@ -357,29 +382,24 @@ class _RowShape:
 
 
 def _row_shape(storage: str, d: int, limits: Limits, aligned: bool) -> _RowShape:
-    width, aligned = _cell_width(storage, d, limits, aligned)
-    rows_in_turn = 2 if _shared_word(storage, d, limits) else 1
-    cells = most_cells(d, width)
-    return _RowShape(aligned, width, cells, _team(cells, width, rows_in_turn, limits), rows_in_turn)
+    width, begin = _cell_width(storage, d, limits, aligned)
+    cells = math.ceil(d / width)  # as many where a row begins one element inside its first: d is odd there
+    return _RowShape(begin, width, cells, _team(cells, width, _whole_words(storage, d, limits), limits))
 
 
-def _shared_word(storage: str, d: int, limits: Limits) -> bool:
-    """Whether two rows share a word, which one team has to write."""
-    return not limits.pointers and d % 2 == 1 and STORAGE[storage].itemsize == 2
+def _whole_words(storage: str, d: int, limits: Limits) -> int:
+    """The rows that make up whole words, which one team has to write: windows and blocks are a multiple of these."""
+    return 2 if not limits.pointers and d % 2 == 1 and STORAGE[storage].itemsize == 2 else 1
 
 
-def _cell_width(storage: str, d: int, limits: Limits, aligned: bool) -> tuple[int, bool]:
-    """The elements of a cell, and whether rows begin with one."""
-    if not limits.pointers:
-        return CELL, d % CELL == 0
-    whole = CELL_BYTES // STORAGE[storage].itemsize
-    aligned = aligned and d % whole == 0
-    return (whole if aligned else 1), aligned
-
-
-def most_cells(d: int, width: int = CELL) -> int:
-    """The most cells that hold some of a row of `d`: one more where rows begin inside a cell."""
-    return d // width if d % width == 0 else (width - 1 + d + width - 1) // width
+def _cell_width(storage: str, d: int, limits: Limits, aligned: bool) -> tuple[int, str]:
+    """The elements of a cell, and what rows begin with."""
+    if limits.pointers:
+        whole = CELL_BYTES // STORAGE[storage].itemsize
+        return (whole, "cell") if aligned and d % whole == 0 else (1, "word")
+    if d % CELL == 0:
+        return CELL, "cell"
+    return CELL, "word" if _whole_words(storage, d, limits) == 1 else "half"
 
 
 def _kept_operands(shape: _RowShape, limits: Limits) -> int:
@@ -392,9 +412,12 @@ def _kept_operands(shape: _RowShape, limits: Limits) -> int:
 
 
 def _team(cells: int, width: int, rows_in_turn: int, limits: Limits) -> int:
-    team = SOFTWARE_TEAM if limits.software else HARDWARE_TEAM
     widest = min(WIDEST_TEAM, _most_threads(limits))
-    while not limits.software and cells * width > team * EASY_ELEMENTS and team < widest:
+    team, easy = (SOFTWARE_TEAM, SOFTWARE_EASY) if limits.software else (HARDWARE_TEAM, EASY_ELEMENTS)
+    elements = cells * width
+    if limits.software and not SOFTWARE_TEAM < elements / SOFTWARE_KEPT <= widest:
+        return _widened(team, cells, width, rows_in_turn, limits)  # kept as it is, or by no team
+    while elements > team * easy and team < widest:
         team *= 2
     return _widened(team, cells, width, rows_in_turn, limits)
 
@@ -474,10 +497,10 @@ def _most_rows(kernel: Kernel, variant: Variant, extent: Extent, limits: Limits)
             )
     most = min(room // longest, max(limits.dispatch_elements // extent.d, 1))
     if "per" in kernel.meta:
-        rounds = _iterations(most_cells(extent.d, variant.width), variant.team, 1) if "row" in kernel.parts else 1
+        rounds = _iterations(math.ceil(extent.d / variant.width), variant.team, 1) if "row" in kernel.parts else 1
         if extent.per * rounds > limits.loop_iterations:
             most = min(most, max(1, limits.loop_iterations // rounds))
-    step = row_step(variant.storage, extent, limits) if "per" in kernel.meta else _cell_rows(extent.d, limits)
+    step = row_step(variant.storage, extent, limits) if "per" in kernel.meta else variant.rows_in_turn
     most = max(most, step) // step * step
     if most * longest > room:
         raise ShapeError(
@@ -490,19 +513,10 @@ def _most_rows(kernel: Kernel, variant: Variant, extent: Extent, limits: Limits)
 def row_step(storage: str, extent: Extent, limits: Limits) -> int:
     """Blocks of an array's rows are a multiple of this many, so that they change no bit of a sum.
 
-    Each begins with a cell, and with a chunk where teams walk a chunk's rows by turns.
+    Each begins with a word, and with a chunk where teams walk a chunk's rows by turns.
     """
     turns = chunk_turns(storage, extent, limits)
-    return math.lcm(_cell_rows(extent.d, limits), max(extent.per, 1) if turns > 1 else 1)
-
-
-def _cell_rows(d: int, limits: Limits) -> int:
-    """Windows are a multiple of this many rows: each then begins with a cell.
-
-    Where d is no multiple of a cell, the order of a row's sum depends on where in a cell the row begins; so it is the
-    same in every window, and two 16-bit rows that share a word are never parted.
-    """
-    return 1 if limits.pointers or d % CELL == 0 else CELL
+    return math.lcm(_whole_words(storage, extent.d, limits), max(extent.per, 1) if turns > 1 else 1)
 
 
 def _most_chunks(d: int, limits: Limits) -> int:
@@ -579,7 +593,7 @@ def _group_count(kernel: Kernel, variant: Variant, extent: Extent, window: _Wind
         return window.row_count * extent.parts
     if "row" in kernel.parts:
         return math.ceil(window.row_count / (variant.teams * variant.rows_in_turn))
-    if "columns" in kernel.parts:
+    if "partial" in kernel.parts:
         units = window.chunk_count * math.ceil(extent.d / variant.width)
         return math.ceil(units / variant.team)
     return math.ceil(extent.d / variant.threads)

@@ -37,8 +37,14 @@ def shader_text(name: str) -> str:
 
 def assemble_wgsl(variant: Variant) -> str:
     """The WGSL text of a variant."""
-    files = [f"{variant.kernel}.wgsl", *part_files(variant)]
-    return "\n".join([*map(shader_text, files), *_wgsl_constants(variant)]) + "\n"
+    parts = [text for name in part_files(variant) for text in _for_each_input(variant, shader_text(name))]
+    return "\n".join([shader_text(f"{variant.kernel}.wgsl"), *parts, *_wgsl_constants(variant)]) + "\n"
+
+
+def _for_each_input(variant: Variant, text: str) -> list[str]:
+    """A part's text; one about `SOURCE` once for each input of rows, since WGSL passes no pointers to bindings."""
+    inputs = [one.name for one in KERNELS[variant.kernel].buffers if one.element == "F" and not one.written]
+    return [text.replace("SOURCE", name) for name in inputs] if "SOURCE" in text else [text]
 
 
 def assemble_probe(threads: int) -> str:
@@ -52,25 +58,28 @@ def part_files(variant: Variant) -> list[str]:
     parts = KERNELS[variant.kernel].parts
     if not parts:
         return []
-    return [_part_file(part, variant) for part in ("storage", *parts)]
+    return [_part_file(part, variant) for part in ("storage", "read", *parts)]
 
 
 def _part_file(part: str, variant: Variant) -> str:
-    narrow = variant.storage != "float32"
-    place = "aligned" if variant.aligned else "shifted"
+    unit = "cells" if variant.aligned else "words" if variant.storage == "float32" else "pairs"
+    any_half = variant.begin == "half" and "row" not in KERNELS[variant.kernel].parts
     choices = {
         "storage": variant.storage,
-        "store": "aligned" if variant.aligned else "pairs" if narrow else "words",
+        "read": "halves" if any_half else unit,
+        "store": unit,
         "team": "subgroup" if variant.subgroup else "shared",
         "turns": "single" if variant.teams == 1 else "shared",
-        "columns": "aligned" if variant.aligned else "halves" if narrow else "words",
-        "alpha": f"{'storage' if variant.alpha != 'float32' else 'float32'}_{place}",
+        "partial": "quads" if variant.aligned else "single",
+        "alpha": "float32" if variant.alpha == "float32" else "storage",
     }
     return f"lib/{part}/{choices[part]}.wgsl" if part in choices else f"lib/{part}.wgsl"
 
 
 def _wgsl_constants(variant: Variant) -> list[str]:
+    stored = [f"alias Stored = {'Cell' if variant.aligned else 'Word'};"] if KERNELS[variant.kernel].parts else []
     return [
+        *stored,
         f"const THREADS = {variant.threads}u;",
         f"const TEAM = {variant.team}u;",
         f"const TEAMS = {variant.teams}u;",
@@ -79,6 +88,7 @@ def _wgsl_constants(variant: Variant) -> list[str]:
         f"const KEPT = {max(variant.cells, 1)}u;",
         f"const KEPT_BESIDE = {variant.cells if variant.kept == 2 else 1}u;",
         f"const BOTH = {str(variant.kept == 2).lower()};",
+        f"const LOOPED = {str(variant.looped).lower()};",
         f"const FULL = {str(variant.full).lower()};",
         f"const ALIGNED = {str(variant.aligned).lower()};",
         f"const PHASES = {KERNELS[variant.kernel].phases}u;",

@@ -17,8 +17,8 @@
 // u * xhat, phase 3 writes dx: 7 passes over rows x d, as many as layer_norm_back's where it keeps nothing.
 // For any d >= 1 but odd ones in 16 bits, whose rows share words; any number of parts.
 // Twin: layer_norm_back_parts.cu. Oracle: reference.layer_norm_back.
-// Parts: lib/row, lib/part, lib/team, lib/statistics, lib/part_statistics, lib/gradient, lib/storage, lib/alpha,
-// lib/store.
+// Parts: lib/row, lib/quads, lib/part, lib/team, lib/statistics, lib/part_statistics, lib/gradient, lib/dx_only,
+// lib/read, lib/storage, lib/alpha, lib/store.
 
 struct Meta {
   d: u32,
@@ -31,23 +31,14 @@ struct Meta {
   sums_origin: u32,
 }
 
-@group(0) @binding(0) var<storage, read> x: array<Cell>;
-@group(0) @binding(1) var<storage, read> dy: array<Cell>;
+@group(0) @binding(0) var<storage, read> x: array<Stored>;
+@group(0) @binding(1) var<storage, read> dy: array<Stored>;
 @group(0) @binding(2) var<storage, read> alpha: array<AlphaStored>;
 @group(0) @binding(3) var<storage, read> eps: array<f32>;
 @group(0) @binding(4) var<storage, read_write> dx: array<Stored>;
 @group(0) @binding(5) var<storage, read_write> stats: array<f32>;
 @group(0) @binding(6) var<storage, read_write> sums: array<vec4f>;
 @group(0) @binding(7) var<uniform> sizes: Meta;
-
-// A part's columns are counted from its own beginning, alpha's from the row's.
-fn alpha_here(part: Row, k: u32, q: u32) -> vec4f {
-  return alpha_quad(4u * (part.cell + q) - (sizes.origin + part.index * sizes.d));
-}
-
-// Nothing is gathered on the way.
-fn gather(k: u32, g: vec4f, xhat: vec4f) {
-}
 
 fn part_gradient(part: Row, unit: u32, thread: u32) {
   let statistics = statistics_of_parts(part, thread);

@@ -16,9 +16,12 @@
 //
 // A workgroup takes a chunk. Its TEAMS teams walk the rows by turns; a thread keeps the sums of its columns in registers
 // all the way, and in the end the teams' sums are added in order. 3 passes over rows x d.
-// The same arithmetic in the same order as layer_norm_back and layer_norm_params. For d a multiple of four, and rows that a thread can keep beside its sums.
+// The same arithmetic in the same order as layer_norm_back and layer_norm_params. For rows that a thread can keep beside
+// its sums. Where 16-bit rows share words and a chunk ends inside one, that chunk's workgroup writes all of the word, so
+// it computes the next chunk's first row too: its dx, not its sums. Teams do not go by turns there.
 // Twin: layer_norm_grads.cu. Oracle: reference.layer_norm_back, reference.layer_norm_params.
-// Parts: lib/row, lib/team, lib/statistics, lib/gradient, lib/sums, lib/turns, lib/storage, lib/alpha, lib/store.
+// Parts: lib/row, lib/quads, lib/team, lib/statistics, lib/gradient, lib/sums, lib/partial, lib/turns, lib/read,
+// lib/storage, lib/alpha, lib/store.
 
 struct Meta {
   rows: u32,
@@ -33,14 +36,33 @@ struct Meta {
   partial_origin: u32,
 }
 
-@group(0) @binding(0) var<storage, read> x: array<Cell>;
-@group(0) @binding(1) var<storage, read> dy: array<Cell>;
+@group(0) @binding(0) var<storage, read> x: array<Stored>;
+@group(0) @binding(1) var<storage, read> dy: array<Stored>;
 @group(0) @binding(2) var<storage, read> alpha: array<AlphaStored>;
 @group(0) @binding(3) var<storage, read> eps: array<f32>;
 @group(0) @binding(4) var<storage, read_write> dx: array<Stored>;
 @group(0) @binding(5) var<storage, read_write> stats: array<f32>;
-@group(0) @binding(6) var<storage, read_write> partial_: array<vec4f>;
+@group(0) @binding(6) var<storage, read_write> partial_: array<Sums>;
 @group(0) @binding(7) var<uniform> sizes: Meta;
+
+// `row`, or the row behind it where that ends the word that the two share.
+fn whole_words(row: u32) -> u32 {
+  if (ROWS_IN_TURN > 1u) {
+    return row + row % 2u;
+  }
+  return row;
+}
+
+fn chunk_row(row: Row, is_first: bool, thread: u32) {
+  let statistics = statistics_of(row, thread);
+  let means = gradient_means(row, statistics, thread);
+  var written = row;
+  if (ROWS_IN_TURN > 1u && row.shift == 1u && is_first) {
+    written.quads = 0u;  // the workgroup of the chunk before writes it
+  }
+  write_gradient(written, statistics, means, thread);
+  write_statistics(statistics, written, thread % TEAM);
+}
 
 @compute @workgroup_size(THREADS)
 fn layer_norm_grads(
@@ -54,10 +76,11 @@ fn layer_norm_grads(
     let begin = max(start, sizes.first_row);
     let end = min(start + sizes.per, sizes.first_row + sizes.row_count);
     let slot = sums_slot(chunk);
-    begin_sums(slot, start < begin, thread);
-    for (var first = begin; first < end; first += TEAMS) {
+    begin_sums(slot, start < begin, end - sizes.first_row, thread);
+    for (var first = begin; first < whole_words(end); first += TEAMS) {
       let row = first + thread / TEAM;
-      layer_norm_row(row_at(select(sizes.row_count, row - sizes.first_row, row < end)), thread);
+      let there = row < whole_words(end);
+      chunk_row(row_at(select(sizes.row_count, row - sizes.first_row, there)), first == begin, thread);
     }
     write_sums(slot, thread);
   }

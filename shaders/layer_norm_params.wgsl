@@ -12,9 +12,9 @@
 //
 // Chunk c holds rows c*per to min((c+1)*per, rows). The bindings may hold only a window of the rows, from first_row;
 // a chunk that began before the window goes on from the sum it left in partial, so windows never change the bits.
-// A thread takes four neighbouring columns (lib/columns) of one chunk; the TEAMS teams of a workgroup walk the rows by
+// A thread takes four neighbouring columns of one chunk; the TEAMS teams of a workgroup walk the rows by
 // turns, and their sums are added in order: 2 passes over rows x d.
-// Twin: layer_norm_params.cu. Oracle: reference.layer_norm_params. Parts: lib/columns, lib/turns, lib/storage.
+// Twin: layer_norm_params.cu. Oracle: reference.layer_norm_params. Parts: lib/partial, lib/turns, lib/read, lib/storage.
 
 struct Meta {
   rows: u32,
@@ -64,15 +64,15 @@ fn layer_norm_params(
       let i = sizes.origin + index * sizes.d + j;
       let mean = stats[sizes.stats_origin + 2u * index];
       let r = stats[sizes.stats_origin + 2u * index + 1u];
-      let g = dy_columns(i);
-      dalpha += g * ((x_columns(i) - mean) * r);
+      let g = dy_at(i);
+      dalpha += g * ((x_at(i) - mean) * r);
       dbeta += g;
     }
   }
   dalpha = turn_sum(dalpha, thread);
   dbeta = turn_sum(dbeta, thread);
   if (chunk < sizes.chunk_count && team == 0u) {
-    write_sums(alpha_slot, j, dalpha);
-    write_sums(beta_slot, j, dbeta);
+    put_sums(alpha_slot, j, dalpha);
+    put_sums(beta_slot, j, dbeta);
   }
 }

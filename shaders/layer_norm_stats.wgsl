@@ -10,7 +10,8 @@
 //
 // The same statistics, in the same order, as layer_norm_back's: dalpha does not depend on what else was asked for.
 // One pass over rows x d while a row fits, two for a longer one. Right for any d >= 1 and any rows.
-// Twin: layer_norm_stats.cu. Oracle: reference.layer_norm_stats. Parts: lib/row, lib/team, lib/statistics, lib/storage.
+// Twin: layer_norm_stats.cu. Oracle: reference.layer_norm_stats.
+// Parts: lib/row, lib/quads, lib/team, lib/statistics, lib/read, lib/storage.
 
 struct Meta {
   d: u32,
@@ -19,7 +20,7 @@ struct Meta {
   stats_origin: u32,
 }
 
-@group(0) @binding(0) var<storage, read> x: array<Cell>;
+@group(0) @binding(0) var<storage, read> x: array<Stored>;
 @group(0) @binding(1) var<storage, read> eps: array<f32>;
 @group(0) @binding(2) var<storage, read_write> stats: array<f32>;
 @group(0) @binding(3) var<uniform> sizes: Meta;

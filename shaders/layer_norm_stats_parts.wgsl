@@ -12,7 +12,7 @@
 // The same statistics, in the same order, as layer_norm_back_parts': phases 0 and 1 are its own, phase 2 writes.
 // 2 passes over rows x d. For any d >= 1 but odd ones in 16 bits, which that kernel does not take; any number of parts.
 // Twin: layer_norm_stats_parts.cu. Oracle: reference.layer_norm_stats.
-// Parts: lib/row, lib/part, lib/team, lib/statistics, lib/part_statistics, lib/storage.
+// Parts: lib/row, lib/quads, lib/part, lib/team, lib/statistics, lib/part_statistics, lib/read, lib/storage.
 
 struct Meta {
   d: u32,
@@ -25,7 +25,7 @@ struct Meta {
   sums_origin: u32,
 }
 
-@group(0) @binding(0) var<storage, read> x: array<Cell>;
+@group(0) @binding(0) var<storage, read> x: array<Stored>;
 @group(0) @binding(1) var<storage, read> eps: array<f32>;
 @group(0) @binding(2) var<storage, read_write> stats: array<f32>;
 @group(0) @binding(3) var<storage, read_write> sums: array<vec4f>;

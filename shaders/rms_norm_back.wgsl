@@ -18,7 +18,8 @@
 // row. While a row fits (BOTH) each element is read once: 3 passes over rows x d. Where only x is kept 4, else a row is
 // read again for every sum: 6 passes. Right for any d >= 1, any rows and any number of workgroups.
 // Twin: rms_norm_back.cu. Oracle: reference.rms_norm_back.
-// Parts: lib/row, lib/team, lib/statistics, lib/gradient, lib/storage, lib/alpha, lib/store.
+// Parts: lib/row, lib/quads, lib/team, lib/statistics, lib/gradient, lib/dx_only, lib/read, lib/storage, lib/alpha,
+// lib/store.
 
 struct Meta {
   d: u32,
@@ -27,21 +28,13 @@ struct Meta {
   stats_origin: u32,
 }
 
-@group(0) @binding(0) var<storage, read> x: array<Cell>;
-@group(0) @binding(1) var<storage, read> dy: array<Cell>;
+@group(0) @binding(0) var<storage, read> x: array<Stored>;
+@group(0) @binding(1) var<storage, read> dy: array<Stored>;
 @group(0) @binding(2) var<storage, read> alpha: array<AlphaStored>;
 @group(0) @binding(3) var<storage, read> eps: array<f32>;
 @group(0) @binding(4) var<storage, read_write> dx: array<Stored>;
 @group(0) @binding(5) var<storage, read_write> stats: array<f32>;
 @group(0) @binding(6) var<uniform> sizes: Meta;
-
-fn alpha_here(row: Row, k: u32, q: u32) -> vec4f {
-  return alpha_quad(column_of(row, q));
-}
-
-// Nothing is gathered on the way.
-fn gather(k: u32, g: vec4f, xhat: vec4f) {
-}
 
 // The statistics of a row that is not centred: its r. Keeps x.
 fn root_of(row: Row, thread: u32) -> Statistics {

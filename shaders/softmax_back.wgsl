@@ -11,7 +11,8 @@
 // A team of TEAM threads takes a row. While a row fits (BOTH) each element is read once: 3 passes over rows x d in all.
 // Where only y is kept (QUADS > 0) dy is read a second time for the write: 4 passes; else both are: 5.
 // Right for any d >= 1, any rows and any number of workgroups.
-// Twin: softmax_back.cu. Oracle: reference.softmax_back. Parts: lib/row, lib/team, lib/storage, lib/store.
+// Twin: softmax_back.cu. Oracle: reference.softmax_back.
+// Parts: lib/row, lib/quads, lib/team, lib/read, lib/storage, lib/store.
 
 struct Meta {
   d: u32,
@@ -19,30 +20,13 @@ struct Meta {
   origin: u32,
 }
 
-@group(0) @binding(0) var<storage, read> y: array<Cell>;
-@group(0) @binding(1) var<storage, read> dy: array<Cell>;
+@group(0) @binding(0) var<storage, read> y: array<Stored>;
+@group(0) @binding(1) var<storage, read> dy: array<Stored>;
 @group(0) @binding(2) var<storage, read_write> dx: array<Stored>;
 @group(0) @binding(3) var<uniform> sizes: Meta;
 
 var<private> y_kept: array<vec4f, KEPT>;
 var<private> dy_kept: array<vec4f, KEPT_BESIDE>;
-
-// Quads `q` of y and dy, zero outside the row.
-fn y_quad(row: Row, q: u32) -> vec4f {
-  var quad = vec4f();
-  if (readable(row, q)) {
-    quad = inside(row, q, widen(y[row.cell + q]));
-  }
-  return quad;
-}
-
-fn dy_quad(row: Row, q: u32) -> vec4f {
-  var quad = vec4f();
-  if (readable(row, q)) {
-    quad = inside(row, q, widen(dy[row.cell + q]));
-  }
-  return quad;
-}
 
 fn softmax_row(row: Row, thread: u32) {
   let lane = thread % TEAM;
@@ -76,10 +60,11 @@ fn softmax_row(row: Row, thread: u32) {
     } else {
       b = dy_quad(row, q);
     }
-    if (q < row.cells) {
-      store(row, q, a * (b - inner), thread);
+    if (q < row.quads) {
+      store(row, q, a * (b - inner));
     }
   }
+  end_store(row, thread);
 }
 
 @compute @workgroup_size(THREADS)

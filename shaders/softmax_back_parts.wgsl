@@ -12,7 +12,7 @@
 // A workgroup takes a part of a row. Phase 0 sums dy * y over the part, phase 1 over the row's parts and writes dx.
 // 5 passes over rows x d. For any d >= 1 but odd ones in 16 bits, whose rows share words; any number of parts.
 // Twin: softmax_back_parts.cu. Oracle: reference.softmax_back.
-// Parts: lib/row, lib/part, lib/team, lib/storage, lib/store.
+// Parts: lib/row, lib/quads, lib/part, lib/team, lib/read, lib/storage, lib/store.
 
 struct Meta {
   d: u32,
@@ -24,40 +24,23 @@ struct Meta {
   sums_origin: u32,
 }
 
-@group(0) @binding(0) var<storage, read> y: array<Cell>;
-@group(0) @binding(1) var<storage, read> dy: array<Cell>;
+@group(0) @binding(0) var<storage, read> y: array<Stored>;
+@group(0) @binding(1) var<storage, read> dy: array<Stored>;
 @group(0) @binding(2) var<storage, read_write> dx: array<Stored>;
 @group(0) @binding(3) var<storage, read_write> sums: array<vec4f>;
 @group(0) @binding(4) var<uniform> sizes: Meta;
 
-// Quads `q` of y and dy, zero outside the part.
-fn y_quad(part: Row, q: u32) -> vec4f {
-  var quad = vec4f();
-  if (readable(part, q)) {
-    quad = inside(part, q, widen(y[part.cell + q]));
-  }
-  return quad;
-}
-
-fn dy_quad(part: Row, q: u32) -> vec4f {
-  var quad = vec4f();
-  if (readable(part, q)) {
-    quad = inside(part, q, widen(dy[part.cell + q]));
-  }
-  return quad;
-}
-
 fn inner_share(part: Row, thread: u32) -> vec4f {
   var products = vec4f();
-  for (var q = thread; q < part.cells; q += TEAM) {
+  for (var q = thread; q < part.quads; q += TEAM) {
     products += y_quad(part, q) * dy_quad(part, q);
   }
   return vec4f(across(products), 0.0, 0.0, 0.0);
 }
 
 fn write_dx(part: Row, inner: f32, thread: u32) {
-  for (var q = thread; q < part.cells; q += TEAM) {
-    store(part, q, y_quad(part, q) * (dy_quad(part, q) - inner), thread);
+  for (var q = thread; q < part.quads; q += TEAM) {
+    store(part, q, y_quad(part, q) * (dy_quad(part, q) - inner));
   }
 }
 

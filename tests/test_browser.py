@@ -210,16 +210,19 @@ def test_chromium_runs_the_plans_of_a_gpu(tmp_path):
     assert report["plan"] == "hardware"
 
 
+BACK = {"layer_norm_back", "rms_norm_back"}
+SUMS = {"layer_norm_params", "rms_norm_back"}
+
 FAULTS = {
     "a wrong term": ("softmax_back.wgsl", "a * (b - inner)", "a * b", {"softmax_back"}),
     "a little wrong": ("softmax_back.wgsl", "a * (b - inner)", "1.00001 * a * (b - inner)", {"softmax_back"}),
-    "a NaN": ("lib/gradient.wgsl", "u - means.x", "bitcast<f32>(0x7fc00000u | sizes.d) - means.x", {"layer_norm_back"}),
+    "a NaN": ("lib/gradient.wgsl", "u - means.x", "bitcast<f32>(0x7fc00000u | sizes.d) - means.x", BACK),
     "a NaN that vanishes": (
         *("softmax_back.wgsl", "a * (b - inner)"),
         "select(vec4f(), a * (b - inner), abs(a * (b - inner)) < vec4f(1e30))",
         {"softmax_back"},
     ),
-    "a chunk left out": ("sum_partials.wgsl", "var chunk = 0u", "var chunk = 1u", {"layer_norm_params"}),
+    "a chunk left out": ("sum_partials.wgsl", "var chunk = 0u", "var chunk = 1u", SUMS),
     "another last bit the second time": (
         *("sum_partials.wgsl", "dbeta[j] = beta_sum"),
         "dbeta[j] = bitcast<f32>(bitcast<u32>(beta_sum) ^ select(0u, 1u, dbeta[j] != 0.0))",

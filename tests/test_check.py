@@ -62,6 +62,7 @@ def test_other_bits_the_second_time_are_found(cpu, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)  # the host GPU's threads are fibers
 def test_the_full_check(device):
     if device.info.api == "gl":
         pytest.skip("OpenGL runs small shapes only")

@@ -164,7 +164,7 @@ def test_same_bits_twice_and_in_other_batches(device, storage, d):
     again = layer_norm_back(x, dy, alpha, device=device)
     for one, other in zip(whole, again, strict=True):
         assert one.tobytes() == other.tobytes()
-    part = slice(4, 67)  # a row's place in its cell stays
+    part = slice(2, 67)  # two 16-bit rows may share a word
     assert layer_norm_back(x[part], dy[part], alpha, device=device).dx.tobytes() == whole.dx[part].tobytes()
 
 

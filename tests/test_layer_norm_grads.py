@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from grids import inputs, small_where_slow, whole
@@ -6,7 +8,7 @@ from rowgrad_wgpu.contract import STORAGE, chunk_count
 from rowgrad_wgpu.errors import ShapeError
 from rowgrad_wgpu.plan import SOFTWARE_TEAM, SUMMED_ELEMENTS, one_pass
 
-LONGEST_D = SOFTWARE_TEAM * SUMMED_ELEMENTS[True]
+NARROW_D = SOFTWARE_TEAM * SUMMED_ELEMENTS[True]  # the longest row of a software adapter's narrowest team
 
 
 def launched(device, given, chunks, in_one_pass):
@@ -24,17 +26,22 @@ def launched(device, given, chunks, in_one_pass):
     return {"dx": dx.numpy(), "stats": stats.numpy(), "partial": partial.numpy()}
 
 
-@pytest.mark.parametrize(("rows", "d"), [(1, 4), (65, 8), (130, 32), (66, 132), (200, 36), (4099, 8)])
+@pytest.mark.parametrize(("rows", "d"), [(1, 4), (65, 8), (130, 32), (66, 132), (200, 36), (4099, 8), (7, 1), (70, 34)])
 @pytest.mark.parametrize("storage", STORAGE)
 def test_the_bits_of_the_two_kernels(device, rows, d, storage):
     small_where_slow(device, rows, d)
     assert_same_bits(device, rows, d, storage)
 
 
-@pytest.mark.parametrize(("d", "storage"), [(768, "bfloat16"), (LONGEST_D, "float32")])
+@pytest.mark.parametrize(("d", "storage"), [(768, "bfloat16"), (NARROW_D, "float32")])
 def test_the_bits_of_the_two_kernels_in_long_rows(device, d, storage):
     small_where_slow(device, 3, d)
     assert_same_bits(device, 3, d, storage)
+
+
+def test_the_bits_of_the_two_kernels_in_wider_teams(adapter):
+    small_where_slow(adapter, 3, NARROW_D + 1)
+    assert_same_bits(adapter, 3, NARROW_D + 1, "bfloat16")
 
 
 def assert_same_bits(device, rows, d, storage):
@@ -45,17 +52,30 @@ def assert_same_bits(device, rows, d, storage):
         assert one[name].tobytes() == two[name].tobytes(), name
 
 
-@pytest.mark.parametrize("d", [33, 35])
-def test_rows_that_share_cells_on_pointers(host_gpu, d):
-    given = inputs(70, d, "bfloat16")
-    one, two = (launched(host_gpu, given, 2, in_one_pass) for in_one_pass in (True, False))
-    for name in one:
-        assert one[name].tobytes() == two[name].tobytes(), name
+@pytest.mark.parametrize("d", [1, 3, 33, 35])
+@pytest.mark.parametrize("rows", [69, 70, 131, 200])
+@pytest.mark.parametrize("storage", ["float32", "bfloat16"])
+def test_chunks_that_end_inside_a_word(device, rows, d, storage):
+    """Chunks of 35 and 44 rows, and of 50: the seams between two lie inside a word, and between two words."""
+    assert_same_bits(device, rows, d, storage)
 
 
-def test_rows_that_share_cells_are_refused_on_bindings(webgpu):
+def test_windows_that_part_a_chunk_of_odd_rows(adapter, monkeypatch):
+    """The last row of a chunk lies with the first of the next in a word; a window begins and ends on whole words."""
+    given = inputs(70, 33, "float16")
+    whole_array = launched(adapter, given, 2, True)
+    monkeypatch.setattr(adapter._backend, "limits", replace(adapter.limits, dispatch_elements=4 * 33))
+    adapter._plans.clear()
+    assert {name: one.tobytes() for name, one in launched(adapter, given, 2, True).items()} == {
+        name: one.tobytes() for name, one in whole_array.items()
+    }
+    adapter._plans.clear()
+
+
+def test_rows_that_share_words_are_refused_on_a_gpu(webgpu, monkeypatch):
+    monkeypatch.setattr(webgpu._backend, "limits", replace(webgpu.limits, software=False))
     with pytest.raises(ShapeError, match="use layer_norm_back and layer_norm_params"):
-        launched(webgpu, inputs(70, 33, "float32"), 2, True)
+        launched(webgpu, inputs(70, 37, "bfloat16"), 2, True)
 
 
 @pytest.mark.parametrize("chunks", [1, 3, 10, 40])

@@ -24,8 +24,10 @@ from rowgrad_wgpu.plan import (
     LOOP_ITERATIONS,
     MOST_PARTS,
     PART,
+    SOFTWARE_EASY,
     SOFTWARE_KEPT,
     SOFTWARE_TEAM,
+    SOFTWARE_UNROLLED,
     SUMMED_CELLS,
     SUMMED_ELEMENTS,
     UNLIMITED,
@@ -35,7 +37,6 @@ from rowgrad_wgpu.plan import (
     choose_variant,
     chunk_turns,
     kernel_named,
-    most_cells,
     one_pass,
     plan_launch,
     row_step,
@@ -241,6 +242,10 @@ def joined(ranges):
     return found
 
 
+SOFTWARE = replace(WEBGPU, software=True)
+CPU = replace(UNLIMITED, software=True)
+
+
 @LIMIT
 @BY_ROW
 def test_rows_are_covered_once_and_in_order(kernel, limits):
@@ -251,11 +256,12 @@ def test_rows_are_covered_once_and_in_order(kernel, limits):
 
 @LIMIT
 @ROW_KERNEL
-def test_every_window_begins_with_a_cell(kernel, limits):
-    """So that the order of a row's sum does not depend on the windows."""
+def test_every_window_begins_as_rows_do(kernel, limits):
+    """With a cell, or a word; where two 16-bit rows share one, with the first of them."""
     for plan in launches(kernel, limits):
+        unit = CELL if plan.variant.aligned else 1 if plan.variant.storage == "float32" else 2
         for dispatch in plan.dispatches:
-            assert fields_of(kernel, dispatch)["origin"] % CELL == 0
+            assert fields_of(kernel, dispatch)["origin"] % unit == 0
 
 
 @LIMIT
@@ -272,14 +278,14 @@ def test_a_seam_never_lies_between_windows(kernel, limits):
 
 @pytest.mark.parametrize("d", range(1, 13))
 def test_row_step(d):
-    """Blocks begin with a cell, and with a chunk where teams walk it by turns."""
+    """Blocks begin with a word, and with a chunk where teams walk it by turns."""
     extent = whole(1000, d)
-    software = row_step("float32", extent, replace(WEBGPU, software=True))
-    assert software * d % CELL == 0
-    assert software == (1 if d % CELL == 0 else CELL)
-    assert row_step("float32", extent, WEBGPU) == math.lcm(software, extent.per)
-    assert row_step("float32", extent, UNLIMITED) == extent.per
-    assert row_step("float32", extent, replace(UNLIMITED, software=True)) == 1
+    for storage in STORAGE:
+        software = row_step(storage, extent, SOFTWARE)
+        assert software == (2 if d % 2 and storage != "float32" else 1)
+        assert row_step(storage, extent, WEBGPU) == math.lcm(software, extent.per)
+        assert row_step(storage, extent, UNLIMITED) == extent.per
+        assert row_step(storage, extent, CPU) == 1
 
 
 def chunks_of(plan):
@@ -410,7 +416,7 @@ def test_variant_does_not_depend_on_rows(kernel, d):
 
 def turns(variant, d):
     """Times that a thread of a row kernel goes round its loops: mean, variance, sums, write; three sums of a team."""
-    rounds = 4 * math.ceil(most_cells(d) / variant.team) + 3 * int(math.log2(variant.team))
+    rounds = 4 * math.ceil(math.ceil(d / CELL) / variant.team) + 3 * int(math.log2(variant.team))
     return (rounds + 1) * variant.rows_in_turn
 
 
@@ -423,7 +429,7 @@ def test_no_row_goes_round_too_often(kernel, software):
         variant = choose_variant(kernel, storage, storage, whole(1, d), limits)
         assert turns(variant, d) <= LLVMPIPE_LOOPS
         if variant.cells:
-            assert variant.cells * variant.team >= most_cells(d)
+            assert variant.cells * variant.team >= math.ceil(d / CELL)
 
 
 @pytest.mark.parametrize("rows", [LOOP_ITERATIONS, LOOP_ITERATIONS + 1, 3_000_000, 20_000_000])
@@ -447,6 +453,7 @@ def test_no_sum_of_partials_goes_round_too_often(chunks):
 
 
 SOFTWARE_D = SOFTWARE_TEAM * SOFTWARE_KEPT  # the longest rows of which both operands, or one, are kept
+SOFTWARE_D_OF_WIDEST = WIDEST_TEAM * SOFTWARE_KEPT
 HARDWARE_D = WIDEST_TEAM * HARDWARE_KEPT
 HARDWARE_D_OF_ONE = WIDEST_TEAM * HARDWARE_KEPT_OF_ONE
 EASY_D = HARDWARE_TEAM * EASY_ELEMENTS
@@ -459,17 +466,20 @@ SINGLES_D = WIDEST_TEAM * HARDWARE_CELLS  # the longest row of single elements t
         (True, CELL, SOFTWARE_TEAM, CELL, 2),
         (True, SOFTWARE_TEAM * CELL, SOFTWARE_TEAM, CELL, 2),
         (True, SOFTWARE_TEAM * CELL + CELL, SOFTWARE_TEAM, 2 * CELL, 2),
-        (True, SOFTWARE_D - 3, SOFTWARE_TEAM, SOFTWARE_KEPT, 2),
-        (True, SOFTWARE_D - 2, SOFTWARE_TEAM, 0, 0),  # may begin inside a cell and so hold one more
+        (True, SOFTWARE_D - 1, SOFTWARE_TEAM, SOFTWARE_KEPT, 2),
         (True, SOFTWARE_D, SOFTWARE_TEAM, SOFTWARE_KEPT, 2),
-        (True, SOFTWARE_D + CELL, SOFTWARE_TEAM, 0, 0),
+        (True, SOFTWARE_D + 1, 4 * SOFTWARE_TEAM, SOFTWARE_EASY // 2 + CELL, 2),
+        (True, 2 * SOFTWARE_D, 4 * SOFTWARE_TEAM, SOFTWARE_EASY, 2),
+        (True, 2 * SOFTWARE_D + 1, 8 * SOFTWARE_TEAM, SOFTWARE_EASY // 2 + CELL, 2),
+        (True, WIDEST_TEAM * SOFTWARE_EASY + 1, WIDEST_TEAM, SOFTWARE_EASY + CELL, 2),
+        (True, SOFTWARE_D_OF_WIDEST, WIDEST_TEAM, SOFTWARE_KEPT, 2),
+        (True, SOFTWARE_D_OF_WIDEST + 1, SOFTWARE_TEAM, 0, 0),
         (False, CELL, HARDWARE_TEAM, CELL, 2),
         (False, EASY_D, HARDWARE_TEAM, EASY_ELEMENTS, 2),
         (False, EASY_D + CELL, 2 * HARDWARE_TEAM, EASY_ELEMENTS // 2 + CELL, 2),
         (False, 2 * EASY_D, 2 * HARDWARE_TEAM, EASY_ELEMENTS, 2),
         (False, 2 * EASY_D + CELL, 4 * HARDWARE_TEAM, EASY_ELEMENTS // 2 + CELL, 2),
-        (False, HARDWARE_D - 3, WIDEST_TEAM, HARDWARE_KEPT, 2),
-        (False, HARDWARE_D - 2, WIDEST_TEAM, HARDWARE_KEPT + CELL, 1),
+        (False, HARDWARE_D - 1, WIDEST_TEAM, HARDWARE_KEPT, 2),
         (False, HARDWARE_D, WIDEST_TEAM, HARDWARE_KEPT, 2),
         (False, HARDWARE_D + CELL, WIDEST_TEAM, HARDWARE_KEPT + CELL, 1),
         (False, HARDWARE_D_OF_ONE, WIDEST_TEAM, HARDWARE_KEPT_OF_ONE, 1),
@@ -479,10 +489,13 @@ SINGLES_D = WIDEST_TEAM * HARDWARE_CELLS  # the longest row of single elements t
 def test_teams_and_tiers_at_their_thresholds(software, d, team, elements, kept):
     for kernel in ROW_KERNELS:
         variant = choose_variant(kernel, "float32", "float32", whole(1, d), replace(WEBGPU, software=software))
-        assert (variant.team, variant.cells * variant.width, variant.kept) == (team, elements, kept)
+        assert (variant.team, variant.kept) == (team, kept)
+        assert variant.looped == (software and elements > SOFTWARE_UNROLLED * CELL and "gradient" in kernel.parts)
+        room = SOFTWARE_UNROLLED * CELL if variant.looped else CELL
+        assert variant.cells * variant.width == math.ceil(elements / room) * room
         assert variant.aligned == (d % CELL == 0)
         assert variant.width == CELL
-        assert variant.full == (variant.aligned and variant.cells * team * CELL == d)
+        assert variant.full == (variant.aligned and elements * team == d)
         assert variant.teams == (1 if software else max(1, HARDWARE_GROUP // team))
 
 
@@ -516,8 +529,8 @@ def test_cells_of_pointers_are_sixteen_bytes_or_one_element(storage, d, aligned,
 @pytest.mark.parametrize(
     ("limits", "d", "whole_cells"),
     [
-        (replace(WEBGPU, software=True), SOFTWARE_TEAM * SUMMED_ELEMENTS[True], True),
-        (WEBGPU, WIDEST_TEAM * SUMMED_ELEMENTS[False], True),
+        (replace(WEBGPU, software=True), WIDEST_TEAM * SUMMED_ELEMENTS[True], False),
+        (WEBGPU, WIDEST_TEAM * SUMMED_ELEMENTS[False], False),
         (UNLIMITED, WIDEST_TEAM * SUMMED_ELEMENTS[False], True),
     ],
     ids=["software", "hardware", "pointers"],
@@ -529,6 +542,18 @@ def test_one_pass_at_its_thresholds(limits, d, whole_cells):
     assert choose_variant(GRADS, "float32", "float32", whole(64, d), limits).kept == 2
     with pytest.raises(ShapeError, match="use layer_norm_back and layer_norm_params"):
         plan_launch(GRADS, "float32", "float32", whole(64, d + 4), limits)
+
+
+def test_one_pass_over_rows_that_share_words_is_for_software_adapters():
+    for storage, taken in (("float32", True), ("bfloat16", False)):
+        assert one_pass(storage, whole(64, 33), WEBGPU) == taken
+        assert one_pass(storage, whole(64, 33), SOFTWARE)
+        assert one_pass(storage, whole(64, 33), UNLIMITED)
+
+
+def test_few_long_rows_are_cut_rather_than_taken_in_one_pass():
+    assert not one_pass("float32", whole(FEW_ROWS[True] - 1, LONG_D), SOFTWARE)
+    assert one_pass("float32", whole(FEW_ROWS[True], LONG_D), SOFTWARE)
 
 
 def test_one_pass_over_single_elements_ends_earlier():
@@ -592,17 +617,6 @@ def test_a_software_team_is_made_wider_before_its_loops_are_too_long():
         for d in (longest // 2, longest + CELL)
     ]
     assert teams == [SOFTWARE_TEAM, 2 * SOFTWARE_TEAM]
-
-
-@pytest.mark.parametrize(("d", "cells"), [(1, 1), (2, 2), (3, 2), (4, 1), (5, 2), (6, 3), (7, 3), (8, 2)])
-def test_most_cells(d, cells):
-    """The most over all places where a row can begin."""
-    assert most_cells(d) >= max((start * d % CELL + d + CELL - 1) // CELL for start in range(CELL))
-    assert most_cells(d) == cells
-
-
-SOFTWARE = replace(WEBGPU, software=True)
-CPU = replace(UNLIMITED, software=True)
 
 
 @pytest.mark.parametrize("limits", [SOFTWARE, WEBGPU, UNLIMITED], ids=["software", "hardware", "pointers"])
@@ -704,7 +718,7 @@ def test_a_grid_folds_where_one_dimension_is_too_short():
     ("kernel", "storage", "d", "limits", "text"),
     [
         ("softmax_back", "float32", 1024, LIMITS[-1], "rows of which 1 fit a binding of 4,096 bytes, got 4,096 bytes"),
-        ("softmax_back", "float16", 1023, LIMITS[-1], "rows of which 4 fit a binding of 4,096 bytes, got 2,046 bytes"),
+        ("softmax_back", "float16", 1023, LIMITS[-1], "rows of which 2 fit a binding of 4,096 bytes, got 2,046 bytes"),
         ("layer_norm_params", "float16", 1024, LIMITS[-1], "float32 sums to fit a binding of 4,096 .* got d = 1,024"),
         ("sum_partials", "float32", 512, LIMITS[-1], "expected 2 × d float32 sums .* got d = 512"),
         ("layer_norm_back", "float16", 1 << 24, WEBGPU, "at most about 15,360,000 elements, got 16,777,216: split"),

@@ -102,7 +102,7 @@ def test_same_bits_twice_and_in_other_batches(device, storage, d):
     given = inputs(67, d, storage)
     whole = softmax_back(given["y"], given["dy"], device=device)
     assert softmax_back(given["y"], given["dy"], device=device).tobytes() == whole.tobytes()
-    for part in (slice(0, 1), slice(4, 11), slice(0, 66)):  # a row's place in its cell stays
+    for part in (slice(0, 1), slice(2, 11), slice(0, 66)):  # two 16-bit rows may share a word
         got = softmax_back(given["y"][part], given["dy"][part], device=device)
         assert got.tobytes() == whole[part].tobytes()
 

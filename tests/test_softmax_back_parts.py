@@ -58,7 +58,7 @@ def test_same_bits_twice_and_in_other_batches(device, short_parts, storage):
     given = inputs(7, SHORT_D + 2, storage)
     whole = softmax_back(given["y"], given["dy"], device=device)
     assert softmax_back(given["y"], given["dy"], device=device).tobytes() == whole.tobytes()
-    for part in (slice(0, 1), slice(4, 7)):  # a row's place in its cell stays
+    for part in (slice(0, 1), slice(3, 7)):
         assert softmax_back(given["y"][part], given["dy"][part], device=device).tobytes() == whole[part].tobytes()
 
 

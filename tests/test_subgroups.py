@@ -25,7 +25,7 @@ def without(adapter):
 
 
 @pytest.mark.parametrize("kernel", SUMMING, ids=lambda kernel: kernel.name)
-@pytest.mark.parametrize("d", [1, 33, KEPT_D, KEPT_D + 4])
+@pytest.mark.parametrize("d", [1, 33, KEPT_D, 32 * KEPT_D + 4])
 def test_the_plan_takes_them_where_a_team_is_one(kernel, d):
     chosen = [choose_variant(kernel, "float32", "float32", whole(2, d), limits) for limits in WITH_SUBGROUPS]
     assert [variant.subgroup for variant in chosen] == [False] * len(ADAPTERS) + [True]
@@ -36,6 +36,11 @@ def test_the_plan_takes_them_where_a_team_is_one(kernel, d):
 def test_the_plan_leaves_them_where_a_workgroup_has_more_rows():
     limits = replace(WEBGPU, subgroup=32)
     assert not choose_variant(KERNELS["softmax_back"], "float32", "float32", whole(9, 64), limits).subgroup
+
+
+def test_the_plan_leaves_them_where_a_team_is_wider():
+    limits = WITH_SUBGROUPS[-1]
+    assert not choose_variant(KERNELS["softmax_back"], "float32", "float32", whole(9, KEPT_D + 4), limits).subgroup
 
 
 def test_llvmpipe_has_them(adapter):

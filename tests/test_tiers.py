@@ -22,6 +22,8 @@ from rowgrad_wgpu.plan import (
     LONG_D,
     MOST_PARTS,
     PART,
+    SOFTWARE_EASY,
+    SOFTWARE_KEPT,
     SOFTWARE_TEAM,
     SUMMED_ELEMENTS,
     WIDEST_TEAM,
@@ -34,6 +36,8 @@ EASY_D = HARDWARE_TEAM * EASY_ELEMENTS  # the longest row of the narrowest team
 SUMMED_D = WIDEST_TEAM * SUMMED_ELEMENTS[False]  # the longest row of the one pass
 KEPT_D = WIDEST_TEAM * HARDWARE_KEPT  # the longest row of which both operands are kept
 HALF_D = WIDEST_TEAM * HARDWARE_KEPT_OF_ONE  # the longest of which one is
+WIDE_D = WIDEST_TEAM * SOFTWARE_KEPT  # the longest row that a software adapter keeps
+MANY_ROWS = FEW_ROWS[True]  # not cut into parts
 
 
 class Tier(NamedTuple):
@@ -51,14 +55,15 @@ class Tier(NamedTuple):
 MANY = HARDWARE_GROUP // HARDWARE_TEAM
 
 GPU = {
-    "a row of one element": Tier(5, 1, HARDWARE_TEAM, MANY, 2, False, False),
-    "less than a cell": Tier(9, 3, HARDWARE_TEAM, MANY, 2, False, False),
+    "a row of one element": Tier(5, 1, HARDWARE_TEAM, MANY, 2, False, True),
+    "less than a cell": Tier(9, 3, HARDWARE_TEAM, MANY, 2, False, True),
     "a team half idle": Tier(3, 32, HARDWARE_TEAM, MANY, 2, False, True),
-    "cells that are shared": Tier(6, 33, HARDWARE_TEAM, MANY, 2, False, False),
-    "more rows than a workgroup": Tier(130, 7, HARDWARE_TEAM, MANY, 2, False, False),
-    "the narrowest team, unaligned": Tier(5, EASY_D - 3, HARDWARE_TEAM, MANY, 2, False, False),
+    "words that may be shared": Tier(6, 33, HARDWARE_TEAM, MANY, 2, False, True),
+    "whole words": Tier(6, 34, HARDWARE_TEAM, MANY, 2, False, True),
+    "more rows than a workgroup": Tier(130, 7, HARDWARE_TEAM, MANY, 2, False, True),
+    "the narrowest team, unaligned": Tier(5, EASY_D - 3, HARDWARE_TEAM, MANY, 2, False, True),
     "the narrowest team, full": Tier(5, EASY_D, HARDWARE_TEAM, MANY, 2, True, True),
-    "twice the team, unaligned": Tier(3, EASY_D + 1, 2 * HARDWARE_TEAM, MANY // 2, 2, False, False),
+    "twice the team, unaligned": Tier(3, EASY_D + 1, 2 * HARDWARE_TEAM, MANY // 2, 2, False, True),
     "twice the team": Tier(3, EASY_D + 4, 2 * HARDWARE_TEAM, MANY // 2, 2, False, True),
     "a row a workgroup": Tier(2, 4 * EASY_D, HARDWARE_GROUP, 1, 2, True, True),
     "the longest of the one pass": Tier(2, SUMMED_D, WIDEST_TEAM, 1, 2, True, True),
@@ -72,24 +77,30 @@ GPU = {
 }
 
 CPU = {
-    "a row of one element": Tier(5, 1, SOFTWARE_TEAM, 1, 2, False, False),
+    "a row of one element": Tier(5, 1, SOFTWARE_TEAM, 1, 2, False, True),
     "a team half idle": Tier(5, 16, SOFTWARE_TEAM, 1, 2, False, True),
     "full": Tier(70, 32, SOFTWARE_TEAM, 1, 2, True, True),
-    "cells that are shared": Tier(6, 33, SOFTWARE_TEAM, 1, 2, False, False),
-    "both kept, unaligned": Tier(3, SOFTWARE_D - 7, SOFTWARE_TEAM, 1, 2, False, False),
+    "words that may be shared": Tier(6, 33, SOFTWARE_TEAM, 1, 2, False, True),
+    "whole words": Tier(70, 34, SOFTWARE_TEAM, 1, 2, False, True),
+    "both kept, unaligned": Tier(3, SOFTWARE_D - 7, SOFTWARE_TEAM, 1, 2, False, True),
     "both kept": Tier(3, SOFTWARE_D - 4, SOFTWARE_TEAM, 1, 2, False, True),
     "both kept, full": Tier(3, SOFTWARE_D, SOFTWARE_TEAM, 1, 2, True, True),
-    "none kept, unaligned": Tier(3, SOFTWARE_D + 1, SOFTWARE_TEAM, 1, 0, False, False),
-    "none kept": Tier(3, SOFTWARE_D + 4, SOFTWARE_TEAM, 1, 0, False, False),
+    "wider, both kept, unaligned": Tier(3, SOFTWARE_D + 1, 4 * SOFTWARE_TEAM, 1, 2, False, True),
+    "wider, both kept, full": Tier(3, 2 * SOFTWARE_D, 4 * SOFTWARE_TEAM, 1, 2, True, True),
+    "the widest, both kept": Tier(2, WIDEST_TEAM * SOFTWARE_EASY + 4, WIDEST_TEAM, 1, 2, False, True),
+    "the widest, both kept, full": Tier(MANY_ROWS, WIDE_D, WIDEST_TEAM, 1, 2, True, True),
+    "none kept, unaligned": Tier(MANY_ROWS, WIDE_D + 1, SOFTWARE_TEAM, 1, 0, False, False),
+    "none kept": Tier(MANY_ROWS, WIDE_D + 4, SOFTWARE_TEAM, 1, 0, False, False),
 }
 
 
 class Cut(NamedTuple):
-    """Rows, and how many parts the plan cuts each into; 1 where it leaves them whole."""
+    """Rows, and how many parts the plan cuts each into; 1 where it leaves them whole, for the one pass if it can."""
 
     rows: int
     d: int
     parts: int
+    one_pass: bool = False
 
 
 GPU_CUTS = {
@@ -101,13 +112,13 @@ GPU_CUTS = {
 }
 
 CPU_CUTS = {
-    "not long": Cut(1, LONG_D - 1, 1),
+    "not long": Cut(1, LONG_D - 1, 1, one_pass=True),
     "long": Cut(1, LONG_D, LONG_D // PART[True]),
     "long, unaligned": Cut(1, LONG_D + 1, LONG_D // PART[True] + 1),
     "long, whole words": Cut(2, LONG_D + 2, LONG_D // PART[True] + 1),
     "a million": Cut(1, 1 << 20, (1 << 20) // PART[True]),
     "few": Cut(FEW_ROWS[True] - 1, LONG_D, LONG_D // PART[True]),
-    "not few": Cut(FEW_ROWS[True], LONG_D, 1),
+    "not few": Cut(FEW_ROWS[True], LONG_D, 1, one_pass=True),
 }
 
 # In rows that count as long already, whose sums no thread keeps.
@@ -161,8 +172,9 @@ def assert_chosen_and_right(device, tier, storage):
     assert (variant.kept, variant.full) == (tier.kept, tier.full)
     assert variant.aligned == (tier.d % 4 == 0)
     assert variant.rows_in_turn == (2 if tier.d % 2 and storage != "float32" else 1)
-    assert variant.subgroup == (device.limits.subgroup > 0)
-    assert one_pass(storage, extent, device.limits) == tier.one_pass
+    assert variant.subgroup == (device.limits.subgroup == tier.team)
+    at_once = tier.one_pass and (variant.begin != "half" or device.limits.software)
+    assert one_pass(storage, extent, device.limits) == at_once
     small_where_slow(device, tier.rows, tier.d)
     given = inputs(tier.rows, tier.d, storage)
     check_softmax(device, given["y"], given["dy"], storage)
@@ -202,9 +214,9 @@ def assert_cut_and_right(device, cut, storage, launched):
     given = inputs(cut.rows, cut.d, storage)
     check_softmax(device, given["y"], given["dy"], storage)
     check_layer_norm(device, given, storage)
-    assert launched[:2] == [
-        f"{kernel}{'_parts' if parts > 1 else ''}" for kernel in ("softmax_back", "layer_norm_back")
-    ]
+    suffix = "_parts" if parts > 1 else ""
+    gradients = "layer_norm_grads" if cut.one_pass else f"layer_norm_back{suffix}"
+    assert launched[:2] == [f"softmax_back{suffix}", gradients]
 
 
 def test_the_check_passes_as_on_a_gpu(as_gpu):

@@ -14,6 +14,7 @@ from rowgrad_wgpu.plan import (
     HARDWARE_KEPT_OF_ONE,
     HARDWARE_TEAM,
     LOOP_ITERATIONS,
+    SOFTWARE_EASY,
     SOFTWARE_KEPT,
     SOFTWARE_TEAM,
     WEBGPU,
@@ -68,6 +69,11 @@ def _cells(limits: Limits) -> Iterator[int]:
     kept = SOFTWARE_TEAM * SOFTWARE_KEPT if limits.software else WIDEST_TEAM * HARDWARE_KEPT_OF_ONE
     yield from range(team, kept // CELL + team + 1, team)
     cells = kept // CELL
+    if limits.software:  # wider teams
+        for team in (4 * SOFTWARE_TEAM, 8 * SOFTWARE_TEAM, 16 * SOFTWARE_TEAM, WIDEST_TEAM):
+            most = SOFTWARE_KEPT if team == WIDEST_TEAM else SOFTWARE_EASY
+            yield from range(team * SOFTWARE_EASY // CELL // 2 + team, team * most // CELL + 1, team)
+        cells = WIDEST_TEAM * SOFTWARE_KEPT // CELL
     while cells < LONGEST:  # a row twice as long needs a team twice as wide, if it needs one
         cells *= 2
         yield cells

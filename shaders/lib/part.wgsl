@@ -4,19 +4,16 @@
 // row. Units count the parts of all rows. A launch is a dispatch for every phase: each part leaves its sums in `sums`,
 // and in the phases after it every workgroup adds those of its row, in one order, so that all have the same bits.
 // Needs: sums, sizes.d, sizes.part, sizes.parts, sizes.phase, sizes.row_count, sizes.origin, sizes.sums_origin; lib/row,
-// lib/team; TEAM (all threads of the workgroup), PHASES, ALIGNED.
+// lib/team; TEAM (all threads of the workgroup), PHASES.
 
 fn part_at(unit: u32) -> Row {
-  var part = Row(unit / sizes.parts, 0u, 0u, 0u, 0u);
+  var part = Row(unit / sizes.parts, 0u, 0u, 0u, 0u, 0u);
   let column = unit % sizes.parts * sizes.part;
   if (part.index < sizes.row_count && column < sizes.d) {
-    let element = sizes.origin + part.index * sizes.d + column;
-    part.cell = element / 4u;
-    if (!ALIGNED) {
-      part.shift = element % 4u;
-    }
+    part.start = sizes.origin + part.index * sizes.d + column;
+    part.first = column;
     part.length = min(sizes.part, sizes.d - column);
-    part.cells = (part.shift + part.length + 3u) / 4u;
+    part.quads = (part.length + 3u) / 4u;
   }
   return part;
 }

@@ -5,7 +5,7 @@
 // A constant row comes out as exactly centred, and a mean far above the spread costs no digits.
 // Where the squares overflow float32 (|x| above 1e18) the sum of squares of the scaled row takes their place, as it
 // does where eps is as large as that.
-// Needs: x, eps, stats, sizes.d, sizes.stats_origin; lib/row, lib/team.
+// Needs: x, eps, stats, sizes.d, sizes.stats_origin; lib/row, lib/quads, lib/team.
 
 const SMALL = 0x1p-80f;       // scales any finite float32 row so that its squares neither overflow nor vanish
 const OVERFLOWING = 0x1p120f; // a sum of squares above this may have lost terms to overflow
@@ -17,15 +17,6 @@ struct Statistics {
 }
 
 var<private> x_kept: array<vec4f, KEPT>;
-
-// Quad `q` of x, zero outside the row.
-fn x_quad(row: Row, q: u32) -> vec4f {
-  var quad = vec4f();
-  if (readable(row, q)) {
-    quad = inside(row, q, widen(x[row.cell + q]));
-  }
-  return quad;
-}
 
 fn statistics_of(row: Row, thread: u32) -> Statistics {
   let lane = thread % TEAM;
@@ -95,7 +86,7 @@ fn xhat_quad(statistics: Statistics, row: Row, q: u32, quad: vec4f) -> vec4f {
 }
 
 fn write_statistics(statistics: Statistics, row: Row, lane: u32) {
-  if (lane == 0u && row.cells > 0u) {
+  if (lane == 0u && row.quads > 0u) {
     stats[sizes.stats_origin + 2u * row.index] = statistics.near + statistics.rest;
     stats[sizes.stats_origin + 2u * row.index + 1u] = statistics.r;
   }

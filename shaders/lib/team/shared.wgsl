@@ -2,7 +2,7 @@
 //
 // Every thread of the workgroup has to come here, its row there or not: the barriers are for all of them.
 // The order of the additions is fixed, so the same input gives the same bits.
-// Needs: TEAM (a power of two), THREADS.
+// Needs: TEAM (a power of two), TEAMS, THREADS.
 
 var<workgroup> shares: array<vec4f, THREADS>;
 
@@ -19,4 +19,16 @@ fn team_sum(share: vec4f, thread: u32) -> vec4f {
     workgroupBarrier();
   }
   return shares[thread - lane];
+}
+
+var<workgroup> handed_on: array<u32, TEAMS>;
+
+// The `value` of the team's thread `lane`, the same in each of its threads.
+fn of_lane(value: u32, lane: u32, thread: u32) -> u32 {
+  workgroupBarrier();  // the value before this one has been read
+  if (thread % TEAM == lane) {
+    handed_on[thread / TEAM] = value;
+  }
+  workgroupBarrier();
+  return handed_on[thread / TEAM];
 }
