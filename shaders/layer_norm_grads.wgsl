@@ -53,12 +53,13 @@ fn whole_words(row: u32) -> u32 {
   return row;
 }
 
+// A row of the chunk, or the one behind its last. The first may end a word that the chunk before writes.
 fn chunk_row(row: Row, is_first: bool, thread: u32) {
   let statistics = statistics_of(row, thread);
   let means = gradient_means(row, statistics, thread);
   var written = row;
   if (ROWS_IN_TURN > 1u && row.shift == 1u && is_first) {
-    written.quads = 0u;  // the workgroup of the chunk before writes it
+    written.quads = 0u;
   }
   write_gradient(written, statistics, means, thread);
   write_statistics(statistics, written, thread % TEAM);

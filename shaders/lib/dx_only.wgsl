@@ -10,5 +10,6 @@ fn alpha_here(row: Row, k: u32, q: u32) -> vec4f {
   return select(quad, vec4f(alpha_at(4u * max(q, 1u) - 4u).w, quad.xyz), row.shift == 1u);
 }
 
+// Gathers nothing.
 fn gather(row: Row, k: u32, q: u32, dy_here: vec4f, xhat: vec4f, statistics: Statistics) {
 }

@@ -41,6 +41,7 @@ fn begin_sums(slot: u32, goes_on: bool, end: u32, thread: u32) {
   }
 }
 
+// Adds what lib/gradient meets to the sums of the thread's k-th columns, if the row is the chunk's.
 fn gather(row: Row, k: u32, q: u32, dy_here: vec4f, xhat: vec4f, statistics: Statistics) {
   if (ROWS_IN_TURN > 1u) {
     gather_shifted(row, k, q, dy_here, xhat, statistics);

@@ -9,7 +9,6 @@ var<private> last: u32;    // the row's last element, in a low half, in the lane
 var<private> before: u32;  // that of the row before, in every lane
 
 // Each word has one store: llvmpipe goes through every store lane by lane, whether a branch takes it or not.
-
 fn store(row: Row, q: u32, quad: vec4f) {
   let cell = narrow(quad);
   let word = element_of(row, q) / 2u;
