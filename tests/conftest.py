@@ -1,4 +1,5 @@
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -19,6 +20,9 @@ ADAPTERS = [spec for spec in EXPECTED if spec.startswith("wgpu")] or PLATFORM
 HOST_GPUS = {"host:cuda": 32, "host:rocm": 64}
 
 NAMES = {"host:cuda": "cuda-on-host", "host:rocm": "rocm-on-host"}
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a shell; children would ignore it too
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 if "ROWGRAD_TINT" in os.environ:
     # Dawn takes wgpu-native's place under the name `wgpu`, in child processes too.

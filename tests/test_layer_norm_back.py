@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from grids import ALL_D, FEW_D, NARROW_D, ROWS, check_layer_norm, inputs, small_where_slow
+from grids import ALL_D, FEW_D, NARROW_D_IN_16_BITS, ROWS, check_layer_norm, inputs, small_where_slow
 
 from rowgrad_wgpu import layer_norm_back, reference
 from rowgrad_wgpu.contract import STORAGE
@@ -13,8 +13,7 @@ def test_every_d(device, whole_rows, d):
     check_layer_norm(device, inputs(rows, d, "float32"), "float32")
 
 
-@pytest.mark.parametrize("d", NARROW_D)
-@pytest.mark.parametrize("storage", ["float16", "bfloat16"])
+@pytest.mark.parametrize(("storage", "d"), NARROW_D_IN_16_BITS)
 def test_every_d_in_16_bits(device, d, storage):
     small_where_slow(device, 5, d)
     check_layer_norm(device, inputs(5, d, storage), storage)

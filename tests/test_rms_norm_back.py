@@ -69,7 +69,9 @@ def test_the_bound_holds_for_plain_numpy_and_for_nothing_wrong():
         assert bounds.share(single(given, **wrong), expected) > 1
 
 
-@pytest.mark.parametrize(("d", "storage"), [(1, "float32"), (33, "float16"), (64, "bfloat16"), (KEPT_D + 1, "float32")])
+@pytest.mark.parametrize(
+    ("d", "storage"), [(1, "float32"), (33, "float16"), (64, "bfloat16"), (32 * KEPT_D + 1, "float32")]
+)
 def test_some_d(device, d, storage):
     """Each way to read and to write a row, and one that is too long to keep."""
     small_where_slow(device, 3, d)

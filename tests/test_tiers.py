@@ -94,6 +94,9 @@ CPU = {
 }
 
 
+SLOW = ("the widest, both kept", "both kept")  # others of their tier are full, and unaligned
+
+
 class Cut(NamedTuple):
     """Rows, and how many parts the plan cuts each into; 1 where it leaves them whole, for the one pass if it can."""
 
@@ -151,7 +154,7 @@ def test_a_tier_of_a_gpu(as_gpu, whole_rows, name, storage):
 
 
 @STORAGES
-@pytest.mark.parametrize("name", CPU)
+@pytest.mark.parametrize("name", [pytest.param(one, marks=pytest.mark.slow) if one in SLOW else one for one in CPU])
 def test_a_tier_of_a_software_adapter(adapter, name, storage):
     if adapter.info.kind != "software":
         pytest.skip(f"{adapter.info.name} is no software adapter")
