@@ -1,19 +1,19 @@
 import numpy as np
 import pytest
-from grids import ALL_D, FEW_D, NARROW_D_IN_16_BITS, ROWS, check_layer_norm, inputs, small_where_slow
+from grids import FEW_D, LAYER_NORM_D, LAYER_NORM_D_IN_16_BITS, ROWS, check_layer_norm, inputs, small_where_slow
 
 from rowgrad_wgpu import layer_norm_back, reference
 from rowgrad_wgpu.contract import STORAGE
 
 
-@pytest.mark.parametrize("d", ALL_D)
+@pytest.mark.parametrize("d", LAYER_NORM_D)
 def test_every_d(device, whole_rows, d):
     rows = 5 if d < 5000 else 2
     small_where_slow(device, rows, d)
     check_layer_norm(device, inputs(rows, d, "float32"), "float32")
 
 
-@pytest.mark.parametrize(("storage", "d"), NARROW_D_IN_16_BITS)
+@pytest.mark.parametrize(("storage", "d"), LAYER_NORM_D_IN_16_BITS)
 def test_every_d_in_16_bits(device, d, storage):
     small_where_slow(device, 5, d)
     check_layer_norm(device, inputs(5, d, storage), storage)

@@ -196,7 +196,9 @@ def test_a_cut_of_a_gpus_short_rows(as_gpu, launched, short_parts, name):
 
 
 @STORAGES
-@pytest.mark.parametrize("name", CPU_CUTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(one, marks=pytest.mark.slow) if "not" in one else one for one in CPU_CUTS]
+)
 def test_a_cut_of_a_software_adapter(adapter, launched, name, storage):
     if adapter.info.kind != "software":
         pytest.skip(f"{adapter.info.name} is no software adapter")
