@@ -224,6 +224,7 @@ def assert_cut_and_right(device, cut, storage, launched):
     assert launched[:2] == [f"softmax_back{suffix}", gradients]
 
 
+@pytest.mark.slow
 def test_the_check_passes_as_on_a_gpu(as_gpu):
     cases = list(check.cases(full=False))
     small_where_slow(as_gpu, *max((case.x.shape for case in cases), key=math.prod))
