@@ -390,7 +390,7 @@ class Device:
     def _own(self, what: str, array: "Array") -> None:
         if array.device is not self:
             raise DTypeError(f"{what}: expected an Array of {self!r}, got one of {array.device!r}")
-        if self._closed or array._freed:
+        if self._closed or array._freed:  # a fork is told where the device is held
             array._alive()
 
     def _held(self) -> "_Hold":

@@ -415,9 +415,9 @@ def _team(cells: int, width: int, rows_in_turn: int, limits: Limits) -> int:
     widest = min(WIDEST_TEAM, _most_threads(limits))
     team, easy = (SOFTWARE_TEAM, SOFTWARE_EASY) if limits.software else (HARDWARE_TEAM, EASY_ELEMENTS)
     elements = cells * width
-    if limits.software and not SOFTWARE_TEAM < elements / SOFTWARE_KEPT <= widest:
-        return _widened(team, cells, width, rows_in_turn, limits)  # kept as it is, or by no team
-    while elements > team * easy and team < widest:
+    # A CPU adapter's team is wider only where that keeps a row that would have to be read again.
+    grows = not limits.software or SOFTWARE_TEAM * SOFTWARE_KEPT < elements <= widest * SOFTWARE_KEPT
+    while grows and elements > team * easy and team < widest:
         team *= 2
     return _widened(team, cells, width, rows_in_turn, limits)
 

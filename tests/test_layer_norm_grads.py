@@ -60,18 +60,6 @@ def test_chunks_that_end_inside_a_word(device, rows, d, storage):
     assert_same_bits(device, rows, d, storage)
 
 
-def test_windows_that_part_a_chunk_of_odd_rows(adapter, monkeypatch):
-    """The last row of a chunk lies with the first of the next in a word; a window begins and ends on whole words."""
-    given = inputs(70, 33, "float16")
-    whole_array = launched(adapter, given, 2, True)
-    monkeypatch.setattr(adapter._backend, "limits", replace(adapter.limits, dispatch_elements=4 * 33))
-    adapter._plans.clear()
-    assert {name: one.tobytes() for name, one in launched(adapter, given, 2, True).items()} == {
-        name: one.tobytes() for name, one in whole_array.items()
-    }
-    adapter._plans.clear()
-
-
 def test_rows_that_share_words_are_refused_on_a_gpu(webgpu, monkeypatch):
     monkeypatch.setattr(webgpu._backend, "limits", replace(webgpu.limits, software=False))
     with pytest.raises(ShapeError, match="use layer_norm_back and layer_norm_params"):

@@ -5,13 +5,11 @@ import os
 import pytest
 import wgpu
 import wgpudawn
-from variants import WITH_SUBGROUPS, every_variant, extremes
+from variants import WITH_SUBGROUPS, every_variant
 
 from rowgrad_wgpu.backends.webgpu import SUBGROUP_HEADERS
 from rowgrad_wgpu.contract import KERNELS
 from rowgrad_wgpu.source import assemble_wgsl
-
-BY_KERNEL = pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
 
 
 @pytest.fixture(scope="module")
@@ -27,20 +25,9 @@ def build(gpu, text, entry_point):
     gpu.create_compute_pipeline(layout="auto", compute={"module": module, "entry_point": entry_point})
 
 
-@BY_KERNEL
-def test_tint_compiles_every_kind_of_variant(tint, kernel):
-    """What differs by more than numbers, with the smallest and the largest."""
-    compile_all(tint, kernel, extremes(every_variant(kernel, WITH_SUBGROUPS)))
-
-
-@pytest.mark.slow
-@BY_KERNEL
+@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
 def test_tint_compiles_every_variant(tint, kernel):
-    compile_all(tint, kernel, every_variant(kernel, WITH_SUBGROUPS))
-
-
-def compile_all(tint, kernel, variants):
-    for variant in variants:
+    for variant in every_variant(kernel, WITH_SUBGROUPS):
         header = SUBGROUP_HEADERS[-1] if variant.subgroup else ""
         try:
             build(tint, header + assemble_wgsl(variant), kernel.name)

@@ -11,7 +11,7 @@ from rowgrad_wgpu.backends import webgpu
 from rowgrad_wgpu.contract import STORAGE
 from rowgrad_wgpu.device import Device
 
-SHAPES = ((300, 5), (301, 4), (64, 33), (1000, 8), (7, 130))
+SHAPES = ((300, 5), (301, 4), (64, 33), (70, 33), (1000, 8), (7, 130))  # 70 rows: chunks that end inside a word
 
 
 @pytest.fixture

@@ -77,15 +77,3 @@ def _cells(limits: Limits) -> Iterator[int]:
     while cells < LONGEST:  # a row twice as long needs a team twice as wide, if it needs one
         cells *= 2
         yield cells
-
-
-def extremes(variants: list[Variant]) -> list[Variant]:
-    """Of each kind, which differ by more than numbers, the variant that keeps least of its row and the one that keeps
-    most."""
-    least: dict[Variant, Variant] = {}
-    most: dict[Variant, Variant] = {}
-    for variant in sorted(variants, key=lambda one: (one.cells, one.team)):
-        kind = replace(variant, team=0, teams=min(variant.teams, 2), cells=min(variant.cells, 1))
-        least.setdefault(kind, variant)
-        most[kind] = variant
-    return list(dict.fromkeys([*least.values(), *most.values()]))

@@ -515,7 +515,7 @@ class WebGPUBackend:
 
         wgpu's own waits have no limit, so another thread waits: this one keeps the deadline and hears Ctrl-C.
         """
-        waiter = _Here() if sys.is_finalizing() else self._waiter or _waiter()
+        waiter = _Here() if sys.is_finalizing() else self._waiter or _new_waiter()
         self._waiter, self._staging = None, None
         failure = waiter.failure_of(lambda: staging.map_sync(wgpu.MapMode.READ, 0, size), deadline)
         self._waiter = waiter
@@ -529,7 +529,8 @@ class WebGPUBackend:
 class _Waiter:
     """A thread that calls what waits without a limit. It is started once: a start that finds no memory never returns.
 
-    A waiter that was given up, its call still under way, is dropped.
+    A waiter that was given up, its call still under way, is dropped. An executor of the library's would be waited for
+    when the interpreter ends, a call without end too.
     """
 
     def __init__(self) -> None:
@@ -546,7 +547,9 @@ class _Waiter:
         try:
             return self._answers.get(timeout=max(0.0, deadline - time.monotonic()))
         except Empty:
-            raise DeviceTimeout("the device did not finish in the time given: wait longer or launch less") from None
+            raise DeviceTimeout(
+                "the device did not finish in the time given: wait longer or launch less at once"
+            ) from None
 
     def stop(self) -> None:
         """Ends the thread, which waits for nothing."""
@@ -568,7 +571,7 @@ class _Here:
         pass
 
 
-def _waiter() -> _Waiter | _Here:
+def _new_waiter() -> _Waiter | _Here:
     try:
         return _Waiter()
     except RuntimeError:  # Python 3.12, while it runs exit handlers

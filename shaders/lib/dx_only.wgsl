@@ -7,7 +7,7 @@ fn alpha_here(row: Row, k: u32, q: u32) -> vec4f {
   if (ROWS_IN_TURN == 1u) {
     return quad;
   }
-  return select(quad, vec4f(alpha_at(4u * max(q, 1u) - 4u).w, quad.xyz), row.shift == 1u);
+  return moved(row, alpha_at(4u * max(q, 1u) - 4u).w, quad);
 }
 
 // Gathers nothing.

@@ -56,6 +56,16 @@ fn column_of(row: Row, q: u32) -> u32 {
   return 4u * q - row.shift;
 }
 
+// A quad of columns as the row's quads lie, where `before` is the column before it.
+fn moved(row: Row, before: f32, quad: vec4f) -> vec4f {
+  return select(quad, vec4f(before, quad.xyz), row.shift == 1u);
+}
+
+// A quad as the row's quads lie by its columns again, where `next` is the element behind it.
+fn moved_back(row: Row, quad: vec4f, next: f32) -> vec4f {
+  return select(quad, vec4f(quad.yzw, next), row.shift == 1u);
+}
+
 // Whether quad `q` may be read: where the row is FULL each thread has one, if only of another row.
 fn readable(row: Row, q: u32) -> bool {
   return FULL || q < row.quads;

@@ -12,7 +12,7 @@ var<private> alpha_before: array<f32, KEPT>;  // alpha of the column before the 
 var<private> rows_end: u32;  // the row of the window with which the chunk, or the window, is over
 
 fn alpha_here(row: Row, k: u32, q: u32) -> vec4f {
-  return select(alpha_kept[k], vec4f(alpha_before[k], alpha_kept[k].xyz), row.shift == 1u);
+  return moved(row, alpha_before[k], alpha_kept[k]);
 }
 
 // Where the chunk's dalpha begins; its dbeta follows.
@@ -55,9 +55,8 @@ fn gather(row: Row, k: u32, q: u32, dy_here: vec4f, xhat: vec4f, statistics: Sta
 fn gather_shifted(row: Row, k: u32, q: u32, dy_here: vec4f, xhat: vec4f, statistics: Statistics) {
   let next = element_of(row, q + 1u);
   let xhat_next = (x_at(next).x - (statistics.near + statistics.rest)) * statistics.r;
-  let is_shifted = row.shift == 1u;
-  let g = select(dy_here, vec4f(dy_here.yzw, dy_at(next).x), is_shifted);
-  let product = g * select(xhat, vec4f(xhat.yzw, xhat_next), is_shifted);
+  let g = moved_back(row, dy_here, dy_at(next).x);
+  let product = g * moved_back(row, xhat, xhat_next);
   let is_own = row.index < rows_end;
   dalpha_sum[k] += select(vec4f(), product, is_own);
   dbeta_sum[k] += select(vec4f(), g, is_own);
