@@ -354,7 +354,8 @@ class Device:
 
     def _bindable(self, array: "Array") -> Any:
         """The array's buffer; one to bind in its place where it has no elements."""
-        return array._memory() if array.size else self._backend.allocate(CELL_BYTES)
+        buffer = array._memory()
+        return self._backend.allocate(CELL_BYTES) if buffer is None else buffer
 
     def _plan(self, record: Kernel, storage: str, alpha: str, extent: Extent, aligned: bool) -> Plan:
         key = (record.name, storage, alpha, extent, aligned)
@@ -553,7 +554,7 @@ class Array:
             raise ShapeError(f"expected an Array that holds its memory, got {self!r}")
 
     def _memory(self) -> Any:
-        """The buffer, of an Array with elements, while the device is held; another thread may free it meanwhile."""
+        """The buffer, None without elements, while the device is held; another thread may free it meanwhile."""
         buffer = self._buffer
         if self._freed:
             self._alive()

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from .contract import KERNELS, STORAGE, chunk_count, storage_name
 from .device import AnyArray, Array, Device, host_array, host_memory, is_gpu_array, spec_of_gpu_array
 from .errors import DTypeError, ShapeError
-from .plan import Extent, one_pass, row_step, split
+from .plan import Extent, one_pass, row_step, split, whole
 
 BLOCK_BYTES: Final = 64 << 20
 """Bytes of each host array that are on the device at once."""
@@ -87,10 +87,9 @@ def softmax_back(
     operands = _Operands("softmax_back", {"y": y, "dy": dy}, device, progress)
     dx = operands.output("out", out)
     if operands.resident:
-        rows, storage = math.prod(dx.shape[:-1]), storage_name(dx.dtype)
         buffers = {"y": operands["y"], "dy": operands["dy"], "dx": dx}
-        extent = Extent(rows, dx.shape[-1], chunk_count(rows), 0, rows)
-        _run_by_rows(operands.device, "softmax_back", buffers, storage, storage, extent)
+        extent = whole(math.prod(dx.shape[:-1]), dx.shape[-1])
+        _run_by_rows(operands.device, "softmax_back", buffers, operands.storage, operands.storage, extent)
     else:
         _softmax_host(operands, dx, progress)
     return dx
@@ -205,6 +204,7 @@ class _Operands:
         self.arrays: dict[str, Any] = given if resident else {name: host_array(one) for name, one in given.items()}
         self.first_name, self.first = next(iter(self.arrays.items()))
         """The operand whose shape and dtype the others follow."""
+        self.storage = storage_name(self.first.dtype)
         self._check_types()
         self._check_shapes()
         self.device = self._device(device)
@@ -250,8 +250,10 @@ class _Operands:
             raise ShapeError(f"[{self.call}] expected {name} apart from the inputs, got one that overlaps {clash}")
 
     def _check_types(self) -> None:
-        first, storage = self.first_name, storage_name(self.first.dtype)
+        first, storage, dtype = self.first_name, self.storage, self.first.dtype
         for name, array in self.arrays.items():
+            if array.dtype == dtype:
+                continue
             allowed = (storage, "float32") if name == "alpha" else (storage,)
             if storage_name(array.dtype) not in allowed:
                 raise DTypeError(
@@ -345,8 +347,7 @@ class _Stream:
     def __init__(self, device: Device, arrays: Sequence[_Rows], progress: Progress | None) -> None:
         self.device, self.arrays, self.progress = device, arrays, progress
         (self.rows, self.d), self.dtype = arrays[0].shape, arrays[0].array.dtype
-        extent = Extent(self.rows, self.d, chunk_count(self.rows), 0, self.rows)
-        least = row_step(storage_name(self.dtype), extent, device.limits)
+        least = row_step(storage_name(self.dtype), whole(self.rows, self.d), device.limits)
         self.step = max(least, BLOCK_BYTES // (self.d * 4) // least * least)
         self._kept: dict[str, Array] = {}
 
@@ -394,8 +395,7 @@ class _Stream:
 
 def _softmax_host(operands: _Operands, out: AnyArray, progress: Progress | None) -> None:
     y, dy, dx = _Rows(operands["y"]), _Rows(operands["dy"]), _Rows(out)
-    rows, d = y.shape
-    storage = storage_name(out.dtype)
+    (rows, d), storage = y.shape, operands.storage
     stream = _Stream(operands.device, [y, dy, dx], progress)
     with operands.device._held():
         for part in stream.blocks():
@@ -438,7 +438,7 @@ class _LayerNorm:
         self.device = operands.device
         shape = operands["x"].shape
         self.rows, self.d = math.prod(shape[:-1]), shape[-1]
-        self.storage = storage_name(operands["x"].dtype)
+        self.storage = operands.storage
         self.chunks = chunk_count(self.rows)
         self.eps = self.device._constant("float32", 1, eps)
         self.sums = bool(wanted & {"dalpha", "dbeta"})
@@ -446,7 +446,7 @@ class _LayerNorm:
     def on_arrays(self) -> LayerNormGrads:
         """Everything on the device, without waiting."""
         alpha = self.operands.arrays.get("alpha")
-        extent = self._extent(0, self.rows)
+        extent = whole(self.rows, self.d)
         with self.device.batch():
             partial = self._partial()
             self._run_rows(
@@ -503,7 +503,7 @@ class _LayerNorm:
             for one in (targets.dalpha, targets.dbeta)
         )
         buffers = {"partial": partial, "dalpha": dalpha, "dbeta": dbeta}
-        self._run("sum_partials", buffers, self._extent(0, self.rows))
+        self._run("sum_partials", buffers, whole(self.rows, self.d))
         return dalpha, dbeta
 
     def _sum_to_host(self, partial: Array) -> None:

@@ -9,9 +9,10 @@ is tested without a GPU.
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
-from .contract import KERNELS, STORAGE, Buffer, Kernel
+from .contract import KERNELS, STORAGE, Buffer, Kernel, chunk_count
 from .errors import ShapeError
 
 LOOP_ITERATIONS: Final = 60_000
@@ -162,6 +163,12 @@ class Extent:
         A multiple of eight: where rows begin with a cell, so do parts.
         """
         return 8 * math.ceil(self.d / (8 * self.parts))
+
+
+@lru_cache(maxsize=256)
+def whole(rows: int, d: int) -> Extent:
+    """All rows of an array, in the chunks that the contract gives them; kept, since every call asks for it."""
+    return Extent(rows, d, chunk_count(rows), 0, rows)
 
 
 @dataclass(frozen=True)
