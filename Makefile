@@ -12,7 +12,7 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
 # On Linux a software adapter can always be had, so a missing one is a failure there, not a skip.
 # The compilers of GPUs can be had on x86-64 there.
 ifeq ($(shell uname -sm),Linux x86_64)
-export ROWGRAD_EXPECT ?= wgpu:vulkan wgpu:gl cupy nvrtc clang-19 chromium
+export ROWGRAD_EXPECT ?= wgpu:vulkan wgpu:gl cupy nvrtc clang-19 chromium fxc
 else ifeq ($(shell uname -s),Linux)
 export ROWGRAD_EXPECT ?= wgpu:vulkan wgpu:gl chromium
 endif
@@ -25,7 +25,7 @@ check: $(PACKAGE) driver
 test: $(STAMP) driver compiler
 	$(PYTEST) -m "not slow"
 
-test-full: $(STAMP) driver compiler browser build/naga/.fetched
+test-full: $(STAMP) driver compiler browser build/naga/.fetched build/fxc/fxc
 	$(PYTEST)
 
 bench: $(STAMP) driver
@@ -52,6 +52,10 @@ build/naga/.fetched: $(STAMP)
 	$(BIN)/python -m pip install --quiet --editable '.[translate]'
 	PATH="$(CURDIR)/$(BIN):$$PATH" npm install --prefix build/naga --ignore-scripts --no-audit --no-fund naga-wasm@30.1.0
 	@touch $@
+
+# The npm of build/naga/.fetched gets it. Where it cannot be had there is no such file, and the next time tries again.
+build/fxc/fxc: tools/fxc.sh tools/fxc.c | build/naga/.fetched
+	@PATH="$(CURDIR)/$(BIN):$$PATH" sh tools/fxc.sh
 
 build/%/icd.json:
 	@sh tools/other_driver.sh $*
