@@ -1,11 +1,14 @@
+import json
 import os
 import signal
+import statistics
 import sys
 from pathlib import Path
 
 import hostgpu
 import pytest
 from grids import SHORT_D, SHORT_PART
+from translations import FXC
 
 from rowgrad_wgpu import plan
 from rowgrad_wgpu.device import Device
@@ -29,6 +32,20 @@ if "ROWGRAD_TINT" in os.environ:
     STAND_IN = str(Path(__file__).parent / "tint")
     sys.path.insert(0, STAND_IN)
     os.environ["PYTHONPATH"] = os.pathsep.join([STAND_IN, *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
+def pytest_terminal_summary(terminalreporter):
+    """What FXC took for each shader, from both processes of the suite: as long the first launch waits on Windows."""
+    reports = [*terminalreporter.getreports("passed"), *terminalreporter.getreports("failed")]
+    recorded = [times for report in reports for name, times in report.user_properties if name == "fxc"]
+    seconds = {shader: taken for times in recorded for shader, taken in times.items()}
+    if seconds:
+        slowest = max(seconds, key=seconds.get)
+        median = statistics.median(seconds.values())
+        FXC.TIMES.write_text(json.dumps(seconds, indent=1), encoding="utf-8")
+        terminalreporter.write_line(
+            f"FXC: {len(seconds)} shaders, the median one {median:.1f} s, {slowest} {seconds[slowest]:.1f} s"
+        )
 
 
 @pytest.fixture(scope="session")

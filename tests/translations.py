@@ -1,4 +1,4 @@
-"""The shaders as Apple's and Microsoft's compilers get them: naga's translations, and Microsoft's DXC.
+"""The shaders as Apple's and Microsoft's compilers get them: naga's translations, and Microsoft's DXC and FXC.
 
 Where wgpu puts the numbers of its bindings and the count of workgroups, these texts have placeholders.
 """
@@ -7,10 +7,13 @@ import ctypes
 import importlib.util
 import subprocess
 import sys
+import tempfile
 import uuid
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+from compilers import refuse
 
 from rowgrad_wgpu.plan import Variant
 from rowgrad_wgpu.source import assemble_wgsl
@@ -42,6 +45,35 @@ class Translations:
     def text(self, variant: Variant, ending: str) -> str:
         """One of them: `metal`, `5_1.hlsl` or `6_2.hlsl`."""
         return (self._folder / f"{self._names[variant]}.{ending}").read_text(encoding="utf-8")
+
+
+class FXC:
+    """Microsoft's compiler before DXC, which Windows has built in; here under wine, with the flags that wgpu gives it.
+
+    It knows no 16-bit types, but the shaders convert by integers; nor subgroups, so wgpu offers none with it.
+    """
+
+    COMMAND = ROOT / "build" / "fxc" / "fxc"
+    TIMES = COMMAND.with_name("times.json")
+
+    def __init__(self) -> None:
+        if not self.COMMAND.exists():
+            refuse("fxc", f"expected FXC in {self.COMMAND}: `make build/fxc/fxc` fetches it or says why not")
+
+    def compile(self, texts: dict[str, str], entry_point: str) -> dict[str, float]:
+        """The seconds of processor time that it takes for each text. One process of wine takes them all.
+
+        **Raises:** `ValueError` with the compiler's message.
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in texts.items():
+                (Path(folder) / name).write_text(text, encoding="utf-8")
+            command = [self.COMMAND, entry_point, *texts]
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise ValueError(done.stderr)
+        lines = (line.split(maxsplit=1) for line in done.stdout.splitlines())
+        return {name: int(milliseconds) / 1000 for milliseconds, name in lines}
 
 
 class _Text(ctypes.Structure):
