@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,13 +29,11 @@ from . import picture
 from .check import Result, cases, check_case, check_seed
 from .device import AnyArray, Candidate, Device, DeviceInfo, survey
 from .errors import DTypeError, Error, ShapeError
-from .ops import layer_norm_back, softmax_back
+from .ops import LayerNormGrads, RMSNormGrads, layer_norm_back, rms_norm_back, softmax_back
 from .web import write_page
 
 SHOWN_RESULTS = 24
 """Rows of the table of gaps: the worst; --json gives all."""
-
-GRADIENT_NAMES = ("dx", "dalpha", "dbeta")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -95,11 +93,14 @@ def _parser() -> argparse.ArgumentParser:
     softmax = operations.add_parser("softmax-back", help="dx of a softmax")
     softmax.add_argument("inputs", nargs=2, type=Path, metavar="Y.npy DY.npy")
     softmax.set_defaults(run=_run_softmax)
-    norm = operations.add_parser("layer-norm-back", help="dx, dalpha and dbeta of a LayerNorm, in one .npz")
-    norm.add_argument("inputs", nargs="+", type=Path, metavar="X.npy DY.npy [ALPHA.npy]")
-    norm.add_argument("--eps", type=float, default=1e-5, help="added to the variance (1e-5)")
-    norm.set_defaults(run=_run_layer_norm)
-    for operation in (softmax, norm):
+    layer = operations.add_parser("layer-norm-back", help="dx, dalpha and dbeta of a LayerNorm, in one .npz")
+    layer.set_defaults(run=_run_layer_norm)
+    rms = operations.add_parser("rms-norm-back", help="dx and dalpha of an RMSNorm, in one .npz")
+    rms.set_defaults(run=_run_rms_norm)
+    for norm, what in ((layer, "variance"), (rms, "mean square")):
+        norm.add_argument("inputs", nargs="+", type=Path, metavar="X.npy DY.npy [ALPHA.npy]")
+        norm.add_argument("--eps", type=float, default=1e-5, help=f"added to the {what} (1e-5)")
+    for operation in (softmax, layer, rms):
         operation.add_argument("-o", "--output", type=Path, required=True, help="the file to write")
         operation.add_argument("--force", action="store_true", help="overwrite an existing output")
         operation.add_argument(
@@ -318,6 +319,14 @@ def _run_softmax(options: argparse.Namespace) -> int:
 
 
 def _run_layer_norm(options: argparse.Namespace) -> int:
+    return _run_norm(options, layer_norm_back)
+
+
+def _run_rms_norm(options: argparse.Namespace) -> int:
+    return _run_norm(options, rms_norm_back)
+
+
+def _run_norm(options: argparse.Namespace, function: Callable[..., LayerNormGrads | RMSNormGrads]) -> int:
     if len(options.inputs) not in (2, 3):
         raise ShapeError(f"expected X.npy DY.npy and perhaps ALPHA.npy, got {len(options.inputs)} files")
     x, dy, *rest = (_load(path, options.bfloat16) for path in options.inputs)
@@ -326,14 +335,12 @@ def _run_layer_norm(options: argparse.Namespace) -> int:
         scratch = tempfile.TemporaryDirectory(dir=partial.parent, prefix=".rowgrad-")
         with scratch as folder, _bar("rows") as advance:
             out = _mapped(Path(folder) / "dx.npy", x.shape, x.dtype)
-            grads = layer_norm_back(
-                x, dy, alpha, eps=options.eps, out=(out, None, None), device=device, progress=advance
-            )
+            grads = function(x, dy, alpha, eps=options.eps, out=out, device=device, progress=advance)
             _flush(out)
-            np.save(Path(folder) / "dalpha.npy", grads.dalpha)
-            np.save(Path(folder) / "dbeta.npy", grads.dbeta)
+            for name in grads._fields[1:]:
+                np.save(Path(folder) / f"{name}.npy", getattr(grads, name))
             with zipfile.ZipFile(partial, "w", zipfile.ZIP_STORED) as archive:
-                for name in GRADIENT_NAMES:
+                for name in grads._fields:
                     archive.write(Path(folder) / f"{name}.npy", f"{name}.npy")
             del out, grads
     _report(options.output, device.info)

@@ -128,15 +128,18 @@ def test_run_softmax_back(files):
 
 
 @pytest.mark.parametrize("with_alpha", [True, False])
-def test_run_layer_norm_back(files, with_alpha):
+@pytest.mark.parametrize("norm", ["layer_norm_back", "rms_norm_back"])
+def test_run_a_norm(files, norm, with_alpha):
     names = ("x", "dy", "alpha") if with_alpha else ("x", "dy")
     paths = [str(files / f"{name}.npy") for name in names]
     out = files / "grads.npz"
-    assert cli.main(["run", "layer-norm-back", *paths, "-o", str(out), "--device", "cpu", "--eps", "0.01"]) == 0
-    expected = rg.layer_norm_back(*map(np.load, paths), eps=0.01, device="cpu")
+    operation = norm.replace("_", "-")
+    assert cli.main(["run", operation, *paths, "-o", str(out), "--device", "cpu", "--eps", "0.01"]) == 0
+    expected = getattr(rg, norm)(*map(np.load, paths), eps=0.01, device="cpu")._asdict()
     with np.load(out) as got:
-        for name in ("dx", "dalpha", "dbeta"):
-            assert np.array_equal(got[name], getattr(expected, name))
+        assert got.files == list(expected)
+        for name, gradient in expected.items():
+            assert np.array_equal(got[name], gradient)
     assert sorted(path.name for path in files.iterdir()) == ["alpha.npy", "dy.npy", "grads.npz", "x.npy", "y.npy"]
 
 
@@ -217,7 +220,7 @@ def spoil(kind, path, trap):
         *("another shape", "an archive", "a folder"),
     ],
 )
-@pytest.mark.parametrize("operation", ["softmax-back", "layer-norm-back"])
+@pytest.mark.parametrize("operation", ["softmax-back", "layer-norm-back", "rms-norm-back"])
 def test_a_file_that_cannot_be_used(files, kind, operation, capsys):
     trap = str(files.parent / "sprung")
     spoil(kind, files / "dy.npy", trap)
@@ -236,20 +239,22 @@ def test_a_folder_that_is_not_there(files, capsys):
     assert "No such file" in capsys.readouterr().err
 
 
-def test_a_negative_eps(files, capsys):
-    arguments = ["run", "layer-norm-back", str(files / "x.npy"), str(files / "dy.npy"), "-o", str(files / "o.npz")]
+@pytest.mark.parametrize("operation", ["layer-norm-back", "rms-norm-back"])
+def test_a_negative_eps(files, operation, capsys):
+    arguments = ["run", operation, str(files / "x.npy"), str(files / "dy.npy"), "-o", str(files / "o.npz")]
     assert cli.main([*arguments, "--device", "cpu", "--eps", "-1"]) == 1
     assert "eps" in capsys.readouterr().err
     assert not (files / "o.npz").exists()
 
 
-def test_a_failure_midway_leaves_nothing(files, monkeypatch):
+@pytest.mark.parametrize("norm", ["layer_norm_back", "rms_norm_back"])
+def test_a_failure_midway_leaves_nothing(files, norm, monkeypatch):
     def fail(*given, **more):
-        more["out"][0][:] = 1
+        more["out"][:] = 1
         raise rg.OutOfMemory("as planned")
 
-    monkeypatch.setattr(cli, "layer_norm_back", fail)
+    monkeypatch.setattr(cli, norm, fail)
     before = sorted(files.iterdir())
-    arguments = ["run", "layer-norm-back", str(files / "x.npy"), str(files / "dy.npy"), "-o", str(files / "o.npz")]
+    arguments = ["run", norm.replace("_", "-"), str(files / "x.npy"), str(files / "dy.npy"), "-o", str(files / "o.npz")]
     assert cli.main([*arguments, "--device", "cpu"]) == 1
     assert sorted(files.iterdir()) == before

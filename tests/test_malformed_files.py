@@ -12,6 +12,9 @@ from grids import inputs
 import rowgrad_wgpu as rg
 from rowgrad_wgpu import cli
 
+NORMS = ("layer-norm-back", "rms-norm-back")
+OPERATIONS = ("softmax-back", *NORMS)
+
 FIELDS = "{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}, }}"
 
 
@@ -88,11 +91,12 @@ def test_a_malformed_file(files, kind, options, capsys, monkeypatch):
     monkeypatch.chdir(files)
     (files / "bad.npy").write_bytes(MALFORMED[kind])
     before = sorted(files.iterdir())
-    for operation in ("softmax-back", "layer-norm-back"):
+    for operation in OPERATIONS:
         for paths in (["bad.npy", "bad.npy"], ["x.npy", "bad.npy"]):
             assert run(operation, *paths, out="out.npy", options=options) == 1
             assert capsys.readouterr().err.startswith("rowgrad: ")
-    assert run("layer-norm-back", "x.npy", "dy.npy", "bad.npy", out="out.npz") == 1
+    for operation in NORMS:
+        assert run(operation, "x.npy", "dy.npy", "bad.npy", out="out.npz") == 1
     assert sorted(files.iterdir()) == before
 
 
@@ -126,8 +130,9 @@ def test_a_zip_bomb_is_not_unpacked(files, name, capsys):
     assert "archive" in capsys.readouterr().err
 
 
-def test_one_file_for_a_layer_norm(files, capsys):
-    assert run("layer-norm-back", files / "x.npy", out=files / "out.npz") == 1
+@pytest.mark.parametrize("operation", NORMS)
+def test_one_file_for_a_norm(files, operation, capsys):
+    assert run(operation, files / "x.npy", out=files / "out.npz") == 1
     assert "got 1 files" in capsys.readouterr().err
 
 
@@ -214,7 +219,7 @@ NAMES = [
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows takes fewer names")
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("operation", ["softmax-back", "layer-norm-back"])
+@pytest.mark.parametrize("operation", OPERATIONS)
 def test_names(files, name, operation):
     before = sorted(files.iterdir())
     (files / "y.npy").rename(files / f"y{name[1:]}")
