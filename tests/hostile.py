@@ -6,6 +6,8 @@ same bits on every way, and changes nothing else; a wrong one is refused with an
 """
 
 import contextlib
+import functools
+import inspect
 import itertools
 import math
 import sys
@@ -16,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from grids import takes, whole
 from hostile_inputs import (
     CALL_FAULTS,
     IMPOSSIBLE_SHAPES,
@@ -36,21 +39,39 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_s
 import rowgrad_wgpu as rg
 from rowgrad_wgpu import bounds, reference
 from rowgrad_wgpu.bounds import Expected
-from rowgrad_wgpu.contract import KERNELS, STORAGE, chunk_count, storage_name
+from rowgrad_wgpu.contract import KERNELS, STORAGE, Buffer, chunk_count, storage_name
 
 MEMORY = 10 << 30
 """Bytes of address space for the child: what asks for more has to be refused, not to bring the machine down."""
 
-STEPS = 50
-CLOSING = 8
+STEPS = 10
+"""Hypothesis leaves rules out of each run of the machine, so many short ones reach more than few long ones."""
+
+CLOSING = 40
 """Every so many runs of the machine the device is closed at the end and opened again."""
 
 # Few values of d, one of each kind that the plan tells apart: compiling is what takes time.
 LENGTHS = (1, 3, 4, 33, 64)
 LEADS = ((), (0,), (1,), (2,), (5,), (2, 3), (66,), (130,), (1, 2, 1, 3), (3, 0))
 EPSILONS = (1e-5, 0.0, 1e-12, 1.0, 3e38, np.float32(1e-3), np.float16(0.5), 1)
-GRADIENTS = ("dx", "dalpha", "dbeta")
-ASKED = (GRADIENTS, ("dx",), ["dalpha"], "dbeta", {"dx": 1, "dbeta": 2})
+
+NORMS = {"layer_norm_back": rg.LayerNormGrads._fields, "rms_norm_back": rg.RMSNormGrads._fields}
+FUNCTIONS = {name: tuple(inspect.signature(getattr(rg, name)).parameters) for name in ("softmax_back", *NORMS)}
+"""What a user calls, and the names of its arguments."""
+
+# Whose bounds hold what a kernel makes; one that is not here fails.
+BOUNDS = {
+    "softmax_back": "softmax_back",
+    "softmax_back_parts": "softmax_back",
+    "layer_norm_back": "layer_norm_back",
+    "layer_norm_back_parts": "layer_norm_back",
+    "layer_norm_stats": "layer_norm_back",
+    "layer_norm_stats_parts": "layer_norm_back",
+    "layer_norm_grads": "layer_norm_back",
+    "layer_norm_params": "layer_norm_back",
+    "sum_partials": "layer_norm_back",
+    "rms_norm_back": "rms_norm_back",
+}
 
 SAFE = 2.0**120
 """Sums below this do not overflow float32 on their way, and variances above its inverse are no subnormals."""
@@ -90,14 +111,14 @@ def expected_softmax(y: np.ndarray, dy: np.ndarray) -> Expected:
     return claimed(bounds.softmax_back(y, dy, storage_name(y.dtype)), terms < SAFE)
 
 
-def expected_layer_norm(given: dict[str, np.ndarray], eps: float, chunks: int) -> dict[str, Expected]:
+def expected_norm(norm: str, given: dict[str, np.ndarray], eps: float, chunks: int) -> dict[str, Expected]:
     x, dy = flat(given["x"]), flat(given["dy"])
     rows, d = x.shape
     alpha = np.asarray(given.get("alpha", np.ones(d, np.float32)))
     with np.errstate(all="ignore"):
         sums = chunks + math.ceil(rows / chunks)
-        expected = bounds.layer_norm_back(x, dy, alpha, eps, storage_name(x.dtype), sums)
-        truth = reference.layer_norm_back(x, dy, alpha, eps)
+        expected = getattr(bounds, norm)(x, dy, alpha, eps, storage_name(x.dtype), sums)
+        truth = getattr(reference, norm)(x, dy, alpha, eps)
         size_x, size_dy, xhat = np.abs(x.astype(float)), np.abs(dy.astype(float)), np.abs(truth.xhat)
         u = size_dy * np.abs(alpha.astype(float))
         row = size_x.sum(-1, keepdims=True) < SAFE
@@ -105,13 +126,20 @@ def expected_layer_norm(given: dict[str, np.ndarray], eps: float, chunks: int) -
         row_sums = (u * (1 + xhat)).sum(-1, keepdims=True)
         inside = row & (row_sums * (1 + truth.r) * (1 + xhat.max(-1, keepdims=True)) < SAFE)
         columns = row.all() & ((size_dy * (1 + xhat)).sum(0) < SAFE)
-    return {
-        "dx": claimed(expected.dx, inside),
-        "mean": claimed(expected.mean, row),
-        "r": claimed(expected.r, row),
-        "dalpha": claimed(expected.dalpha, columns),
-        "dbeta": claimed(expected.dbeta, size_dy.sum(0) < SAFE),
-    }
+    promised = {"dx": inside, "mean": row, "r": row, "dalpha": columns, "dbeta": size_dy.sum(0) < SAFE}
+    exactly_0 = Expected(np.zeros((rows, 1)), np.zeros((rows, 1)))
+    return {"mean": exactly_0} | {name: claimed(one, promised[name]) for name, one in vars(expected).items()}
+
+
+def quantities(made: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """What the outputs of a launch come to, by the names of the bounds."""
+    found = {name: array for name, array in made.items() if name in ("dx", "dalpha", "dbeta")}
+    if "stats" in made:
+        found |= {"mean": made["stats"][:, :1], "r": made["stats"][:, 1:]}
+    if "partial" in made:
+        with np.errstate(all="ignore"):
+            found |= zip(("dalpha", "dbeta"), made["partial"].astype(float).sum(0), strict=True)
+    return found
 
 
 def check(got: np.ndarray, expected: Expected) -> None:
@@ -160,6 +188,7 @@ class HostileCaller(RuleBasedStateMachine):
             self.call("close", self.device.close)
             self.refused("numpy after close", array.numpy)
             self.refused("empty after close", lambda: self.device.empty(3, np.float32))
+            self.refused("describe after close", self.device.describe)
             kind.device = rg.Device(self.spec)
 
     def call(self, text: str, function: Callable[[], Any]) -> Any:
@@ -200,6 +229,8 @@ class HostileCaller(RuleBasedStateMachine):
 
     def hold(self, array: rg.Array, value: np.ndarray | None = None, check: Any = None) -> Held:
         assert isinstance(array, rg.Array)
+        assert (array.ndim, array.size) == (len(array.shape), math.prod(array.shape))
+        assert array.nbytes == array.size * array.dtype.itemsize
         held = Held(array, value, check)
         self.held.append(held)
         return held
@@ -236,26 +267,34 @@ class HostileCaller(RuleBasedStateMachine):
         assert before == [one.tobytes() for one in given.values()]
         check(dx, expected_softmax(**given))
 
-    @rule(data=st.data())
-    def layer_norm_on_the_host(self, data: Any) -> None:
-        given = self.operands(data.draw, data.draw(st.sampled_from([("x", "dy"), ("x", "dy", "alpha")])))
-        x, eps, asked = given["x"], data.draw(st.sampled_from(EPSILONS)), data.draw(st.sampled_from(ASKED))
-        column = np.empty(x.shape[-1], np.float32)
-        likes = {"dx": x, "dalpha": column, "dbeta": column}
-        out = [self.target(data.draw, like) if name in asked else None for name, like in likes.items()]
+    @rule(data=st.data(), norm=st.sampled_from(sorted(NORMS)))
+    def norm_on_the_host(self, data: Any, norm: str) -> None:
+        given, eps = self.operands(data.draw, self.names_of_a_norm(data.draw)), data.draw(st.sampled_from(EPSILONS))
+        x, column, asked = given["x"], np.empty(given["x"].shape[-1], np.float32), self.asked(data.draw, norm)
+        likes = [x, *(column for _ in NORMS[norm][1:])]
+        wanted = [name in asked for name in NORMS[norm]]
+        out = [self.target(data.draw, like) if one else None for like, one in zip(likes, wanted, strict=True)]
         before = [one.tobytes() for one in given.values()]
         got = self.call(
-            f"layer_norm_back on the host {x.shape} {x.dtype} {eps} {asked}",
-            lambda: rg.layer_norm_back(**given, eps=eps, grads=asked, out=out, device=self.device),
+            f"{norm} on the host {x.shape} {x.dtype} {eps} {asked}",
+            lambda: getattr(rg, norm)(**given, eps=eps, grads=asked, out=out, device=self.device),
         )
         assert before == [one.tobytes() for one in given.values()]
         assert all(one is target for one, target in zip(got, out, strict=True) if target is not None)
-        assert [one is not None for one in got] == [name in asked for name in GRADIENTS]
-        self.check_gradients(got, given, eps)
+        assert [one is not None for one in got] == wanted
+        self.check_gradients(norm, got, given, eps)
 
-    def check_gradients(self, got: rg.LayerNormGrads, given: dict[str, np.ndarray], eps: float) -> None:
+    def names_of_a_norm(self, draw: Any) -> tuple[str, ...]:
+        return draw(st.sampled_from([("x", "dy"), ("x", "dy", "alpha")]))
+
+    def asked(self, draw: Any, norm: str) -> Any:
+        """Some of a norm's gradients, in one of the ways to ask for them."""
+        first, *_, last = names = NORMS[norm]
+        return draw(st.sampled_from([names, (first,), ["dalpha"], last, {first: 1, last: 2}]))
+
+    def check_gradients(self, norm: str, got: Any, given: dict[str, np.ndarray], eps: float) -> None:
         rows = math.prod(given["x"].shape[:-1])
-        expected = expected_layer_norm(given, float(np.float32(eps)), chunk_count(rows))
+        expected = expected_norm(norm, given, float(np.float32(eps)), chunk_count(rows))
         for name, one in got._asdict().items():
             if one is not None:
                 check(one, expected[name])
@@ -272,20 +311,20 @@ class HostileCaller(RuleBasedStateMachine):
         again = rg.softmax_back(y.settle(), dy.settle(), device=self.device)
         assert same(got, again), "an Array's result has other bits than the host's"
 
-    @rule(data=st.data())
-    def layer_norm_on_arrays(self, data: Any) -> None:
-        given = self.resident(data.draw, data.draw(st.sampled_from([("x", "dy"), ("x", "dy", "alpha")])))
+    @rule(data=st.data(), norm=st.sampled_from(sorted(NORMS)))
+    def norm_on_arrays(self, data: Any, norm: str) -> None:
+        given = self.resident(data.draw, self.names_of_a_norm(data.draw))
         eps = data.draw(st.sampled_from(EPSILONS))
         arrays = {name: held.array for name, held in given.items()}
-        got = self.call(f"layer_norm_back {arrays['x']!r}", lambda: rg.layer_norm_back(**arrays, eps=eps))
+        got = self.call(f"{norm} {arrays['x']!r}", lambda: getattr(rg, norm)(**arrays, eps=eps))
         for name, array in got._asdict().items():
-            self.hold(array, check=lambda value, name=name: self.check_layer_norm(value, name, given, eps))
+            self.hold(array, check=lambda value, name=name: self.check_norm(norm, value, name, given, eps))
 
-    def check_layer_norm(self, got: np.ndarray, name: str, given: dict[str, Held], eps: float) -> None:
+    def check_norm(self, norm: str, got: np.ndarray, name: str, given: dict[str, Held], eps: float) -> None:
         hosts = {one: held.settle() for one, held in given.items()}
-        again = rg.layer_norm_back(**hosts, eps=eps, device=self.device)
+        again = getattr(rg, norm)(**hosts, eps=eps, device=self.device)
         assert same(got, getattr(again, name)), "an Array's result has other bits than the host's"
-        self.check_gradients(again, hosts, eps)
+        self.check_gradients(norm, again, hosts, eps)
 
     @rule(data=st.data())
     def softmax_into_an_old_array(self, data: Any) -> None:
@@ -301,26 +340,76 @@ class HostileCaller(RuleBasedStateMachine):
         assert got is out.array
         out.value, out.check = None, lambda value: self.check_softmax(value, y, dy)
 
+    @rule(data=st.data(), norm=st.sampled_from(sorted(NORMS)))
+    def norm_into_old_arrays(self, data: Any, norm: str) -> None:
+        self.settle()
+        given = self.resident(data.draw, self.names_of_a_norm(data.draw))
+        x = given["x"].array
+        likes = [(x.shape, x.dtype), *(((x.shape[-1],), np.dtype(np.float32)) for _ in NORMS[norm][1:])]
+        out = [self.old(data.draw, *like) for like in likes]
+        arrays = {name: held.array for name, held in given.items()}
+        arrays["out"] = [held and held.array for held in out]
+        taken = [held for held in out if held is not None]
+        if len({*given.values(), *taken}) < len({*given.values()}) + len(taken):
+            self.refused("out= twice or an input", lambda: getattr(rg, norm)(**arrays))
+            return
+        got = self.call(f"{norm} into {arrays['out']}", lambda: getattr(rg, norm)(**arrays))
+        for name, array, held in zip(NORMS[norm], got, out, strict=True):
+            held = held or self.hold(array)
+            assert array is held.array
+            held.value, held.check = None, lambda value, name=name: self.check_norm(norm, value, name, given, 1e-5)
+
+    def old(self, draw: Any, shape: tuple[int, ...], dtype: np.dtype) -> Held | None:
+        """An Array of that shape and type which is there already, or None."""
+        fits = [one for one in self.held if (one.array.shape, one.array.dtype) == (shape, dtype)]
+        return draw(st.sampled_from([None, *fits]))
+
     @rule(data=st.data())
-    def launch_every_kernel_of_layer_norm(self, data: Any) -> None:
-        """The way of a caller who has read the contract alone, with any number of chunks."""
-        given = self.resident(data.draw, ("x", "dy", "alpha"))
+    def launch_every_kernel(self, data: Any) -> None:
+        """The way of a caller who has read the contract alone, with any number of chunks and of parts.
+
+        A kernel reads of the others what the first of them wrote.
+        """
+        given = self.resident(data.draw, ("y", "x", "dy", "alpha"))
         x, eps = given["x"].array, data.draw(st.sampled_from([0.0, 1e-5]))
-        rows, d, chunks = math.prod(x.shape[:-1]), x.shape[-1], data.draw(st.sampled_from([1, 2, 5, 300]))
-        shapes = {"stats": (rows, 2), "partial": (chunks, 2, d), "dalpha": d, "dbeta": d}
-        made = {name: self.device.empty(shape, np.float32) for name, shape in shapes.items()}
-        made["eps"] = self.device.asarray(np.array([eps], np.float32))
-        made["dx"] = self.device.empty(x.shape, x.dtype)
-        arrays = {name: held.array for name, held in given.items()} | made
-        for kernel in ("layer_norm_back", "layer_norm_stats", "layer_norm_params", "sum_partials"):
-            buffers = {buffer.name: arrays[buffer.name] for buffer in KERNELS[kernel].buffers}
-            self.call(f"launch {kernel} {x!r} {chunks}", lambda k=kernel, b=buffers: self.device.launch(k, **b))
-        hosts = {name: held.settle() for name, held in given.items()}
-        expected = expected_layer_norm(hosts, float(np.float32(eps)), chunks)
-        for name in GRADIENTS:
-            check(made[name].numpy(), expected[name])
-        check(made["stats"].numpy()[:, :1], expected["mean"])
-        check(made["stats"].numpy()[:, 1:], expected["r"])
+        lengths = {"rows": math.prod(x.shape[:-1]), "d": x.shape[-1]}
+        lengths["chunks"] = data.draw(st.sampled_from([1, 2, 5, 300]))
+        lengths["parts"] = data.draw(st.sampled_from([1, 2, 5, 17]))
+        arrays = {name: held.array for name, held in given.items()}
+        arrays["eps"] = self.device.asarray(np.array([eps], np.float32))
+        extent = whole(lengths["rows"], lengths["d"], lengths["chunks"])
+        made = {}
+        for kernel, record in KERNELS.items():
+            outputs = {one.name: self.output(one, x, lengths) for one in record.outputs}
+            buffers = {one.name: (arrays | outputs)[one.name] for one in record.buffers}
+            text, launch = f"launch {kernel} {x!r} {lengths}", functools.partial(self.device.launch, kernel, **buffers)
+            if not takes(record, storage_name(x.dtype), extent, self.device.limits):
+                self.refused(text, launch)
+                continue
+            self.call(text, launch)
+            made[kernel] = outputs
+            arrays = outputs | arrays
+        self.check_launches(made, {name: held.settle() for name, held in given.items()}, eps, lengths["chunks"])
+
+    def output(self, buffer: Buffer, like: rg.Array, lengths: dict[str, int]) -> rg.Array:
+        """An Array for a buffer of a launch on rows like those."""
+        if buffer.element == "F":
+            return self.device.empty(like.shape, like.dtype)
+        return self.device.empty([lengths.get(str(axis), axis) for axis in buffer.axes], np.float32)
+
+    def check_launches(
+        self, made: dict[str, dict[str, rg.Array]], hosts: dict[str, np.ndarray], eps: float, chunks: int
+    ) -> None:
+        y = hosts.pop("y")
+        expected = {norm: expected_norm(norm, hosts, float(np.float32(eps)), chunks) for norm in NORMS}
+        expected["softmax_back"] = {"dx": expected_softmax(y, hosts["dy"])}
+        got = {kernel: {name: array.numpy() for name, array in outputs.items()} for kernel, outputs in made.items()}
+        for kernel, outputs in got.items():
+            for name, value in quantities(outputs).items():
+                check(value, expected[BOUNDS[kernel]][name])
+        apart = got["layer_norm_back"] | got["layer_norm_params"]
+        for name, value in got.get("layer_norm_grads", {}).items():
+            assert same(value, apart[name]), f"layer_norm_grads gives another {name} than the two kernels"
 
     @rule(
         shape=st.sampled_from([(), 3, (0,), (2, 3), (5, 33), [66, 4], (1,) * 64, np.int64(7)]),
@@ -370,6 +459,13 @@ class HostileCaller(RuleBasedStateMachine):
             self.hold(dx, check=lambda got: self.check_softmax(got, y, dy))
             raise ZeroDivisionError
 
+    @rule()
+    def ask_for_the_devices(self) -> None:
+        kinds = [one.api for one in self.call("devices", rg.devices)]
+        assert self.device.info.api in kinds
+        assert self.device.describe()
+        assert self.device.limits
+
     @rule(timeout=st.sampled_from([None, 5, 1e9, float("inf"), True]))
     def synchronize(self, timeout: Any) -> None:
         self.call(f"synchronize {timeout}", lambda: self.device.synchronize(timeout))
@@ -401,27 +497,25 @@ class HostileCaller(RuleBasedStateMachine):
             wrong = wrong_call(fault, given, self.device, self.spare, self.orphan)
             self.refused(f"softmax_back, {fault}", lambda: rg.softmax_back(**wrong))
 
-    @rule(data=st.data(), fault=st.sampled_from(CALL_FAULTS + NORM_FAULTS))
-    def a_wrong_layer_norm(self, data: Any, fault: str) -> None:
+    @rule(data=st.data(), norm=st.sampled_from(sorted(NORMS)), fault=st.sampled_from(CALL_FAULTS + NORM_FAULTS))
+    def a_wrong_norm(self, data: Any, norm: str, fault: str) -> None:
         given = self.operands(data.draw, ("x", "dy", "alpha"))
         if given["x"].size > 1:
             wrong = (
-                wrong_norm(fault, given, self.device)
+                wrong_norm(fault, given, NORMS[norm], self.device)
                 if fault in NORM_FAULTS
                 else wrong_call(fault, given, self.device, self.spare, self.orphan)
             )
-            self.refused(f"layer_norm_back, {fault}", lambda: rg.layer_norm_back(**wrong))
+            self.refused(f"{norm}, {fault}", lambda: getattr(rg, norm)(**wrong))
 
-    @rule(
-        data=st.data(),
-        name=st.sampled_from(["x", "dy", "alpha", "out", "grads", "eps", "device", "progress"]),
-        thing=st.sampled_from(junk()),
-    )
-    def junk_for_an_argument(self, data: Any, name: str, thing: Any) -> None:
+    @rule(data=st.data(), function=st.sampled_from(sorted(FUNCTIONS)), thing=st.sampled_from(junk()))
+    def junk_for_an_argument(self, data: Any, function: str, thing: Any) -> None:
+        name = data.draw(st.sampled_from(FUNCTIONS[function]))
         if name == "progress" and callable(thing):
             return
-        given = {"device": self.device, **self.operands(data.draw, ("x", "dy", "alpha")), name: thing}
-        self.refused(f"layer_norm_back, {name} = {type(thing).__name__}", lambda: rg.layer_norm_back(**given))
+        operands = ("x", "dy", "alpha") if function in NORMS else ("y", "dy")
+        given = {"device": self.device, **self.operands(data.draw, operands), name: thing}
+        self.refused(f"{function}, {name} = {type(thing).__name__}", lambda: getattr(rg, function)(**given))
 
     @rule(
         thing=st.sampled_from(junk()), method=st.sampled_from(["asarray", "empty", "launch", "synchronize", "Device"])
@@ -445,8 +539,13 @@ class HostileCaller(RuleBasedStateMachine):
             one.name: self.device.asarray(np.ones([lengths.get(str(axis), axis) for axis in one.axes], np.float32))
             for one in KERNELS[name].buffers
         }
-        fixed = [one.name for one in KERNELS[name].buffers if one.element == "float32" or one.name == "dx"]
-        target = data.draw(st.sampled_from(fixed if fault == "another dtype" else sorted(buffers)))
+        if fault == "written twice" and len(KERNELS[name].outputs) == 1:
+            return
+        fitting = {
+            "another dtype": [one.name for one in KERNELS[name].buffers if one.element != "F" or one.name == "dx"],
+            "one longer": [one.name for one in KERNELS[name].buffers if one.axes[0] != "chunks"],
+        }
+        target = data.draw(st.sampled_from(fitting.get(fault, sorted(buffers))))
         wrong = wrong_launch(fault, buffers, target, KERNELS[name], self.spare, self.orphan)
         self.refused(f"launch {name}, {target}: {fault}", lambda: self.device.launch(name, **wrong))
         assert all((array.numpy() == 1).all() for array in buffers.values()), "a refused launch wrote"

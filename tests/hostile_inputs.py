@@ -105,7 +105,8 @@ CALL_FAULTS = (
 )
 NORM_FAULTS = (
     *("alpha too long", "alpha a row", "alpha in another dtype", "negative eps", "infinite eps", "NaN eps"),
-    *("eps a text", "eps true", "an unknown gradient", "no gradient", "two outs", "an out not wanted", "one out twice"),
+    *("eps a text", "eps true", "an unknown gradient", "no gradient", "an out too few", "an out too many"),
+    *("an out not wanted", "one out twice"),
 )
 
 
@@ -167,10 +168,10 @@ def wrong_out(fault: str, like: np.ndarray, device: rg.Device) -> Any:
     raise ValueError(fault)
 
 
-def wrong_norm(fault: str, given: dict[str, Any], device: rg.Device) -> dict[str, Any]:
-    """The arguments of a `layer_norm_back` with one thing wrong that only it has."""
+def wrong_norm(fault: str, given: dict[str, Any], gradients: tuple[str, ...], device: rg.Device) -> dict[str, Any]:
+    """The arguments of a norm with those gradients, with one thing wrong that softmax does not have."""
     d = given["alpha"].size
-    column = np.empty(d, np.float32)
+    column, nowhere = np.empty(d, np.float32), [None] * len(gradients)
     wrong: dict[str, dict[str, Any]] = {
         "alpha too long": {"alpha": np.ones(d + 1, np.float32)},
         "alpha a row": {"alpha": given["alpha"].reshape(1, -1)},
@@ -180,11 +181,12 @@ def wrong_norm(fault: str, given: dict[str, Any], device: rg.Device) -> dict[str
         "NaN eps": {"eps": float("nan")},
         "eps a text": {"eps": "1e-5"},
         "eps true": {"eps": True},
-        "an unknown gradient": {"grads": ("dx", "dgamma")},
+        "an unknown gradient": {"grads": ("dx", "dgamma" if "dbeta" in gradients else "dbeta")},
         "no gradient": {"grads": ()},
-        "two outs": {"out": (None, None)},
-        "an out not wanted": {"grads": ("dx",), "out": (None, column, None)},
-        "one out twice": {"out": (None, column, column)},
+        "an out too few": {"out": nowhere[1:]},
+        "an out too many": {"out": [*nowhere, None]},
+        "an out not wanted": {"grads": ("dx",), "out": [*nowhere[1:], column]},
+        "one out twice": {"out": [*nowhere[2:], column, column]},
     }
     return {**given, "device": device, **wrong[fault]}
 
@@ -196,7 +198,8 @@ def other_dtype(array: np.ndarray) -> np.dtype:
 
 LAUNCH_FAULTS = (
     *("missing", "misnamed", "one too many", "a NumPy array", "None", "another device's", "a closed device's", "freed"),
-    *("another shape", "no axis", "empty", "another dtype", "written and read"),
+    *("another shape", "one longer", "one wider", "no axis", "empty", "another dtype", "written and read"),
+    "written twice",
 )
 
 
@@ -215,6 +218,8 @@ def wrong_launch(
         case "written and read":
             written = kernel.outputs[0].name
             return {**buffers, next(name for name in buffers if name != written): buffers[written]}
+        case "written twice":
+            return {**buffers, **{one.name: buffers[kernel.outputs[0].name] for one in kernel.outputs}}
         case "freed":
             array = device.asarray(host)
             array.free()
@@ -225,6 +230,8 @@ def wrong_launch(
         "another device's": spare.asarray(host),
         "a closed device's": orphan,
         "another shape": device.asarray(np.ones((3, 3, 3), np.float32)),
+        "one longer": device.asarray(np.ones((len(host) + 1, *host.shape[1:]), np.float32)),
+        "one wider": device.asarray(np.ones((*host.shape[:-1], host.shape[-1] + 1), np.float32)),
         "no axis": device.asarray(np.ones((), np.float32)),
         "empty": device.empty((0, 0, 0), np.float32),
         "another dtype": device.asarray(host.astype(np.float16)),

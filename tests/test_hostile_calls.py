@@ -1,6 +1,7 @@
 """A hostile caller in a child under watch: no abort, no hang, no wrong number, each refusal one of the package's."""
 
 import contextlib
+import inspect
 import re
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from watching import watched
 
 import rowgrad_wgpu as rg
+from rowgrad_wgpu.contract import KERNELS
 
 HOSTILE = str(Path(hostile.__file__))
 
@@ -29,6 +31,16 @@ def test_hundreds_of_calls(named_device):
 @pytest.mark.timeout(3000)
 def test_thousands_of_calls(named_device):
     abused(named_device, {"numpy": 4000, "gl": 2000}.get(named_device.info.api, 4000), 2)
+
+
+def test_the_caller_knows_every_kernel_and_every_function():
+    """A new one fails here until it is called too."""
+    functions = {name for name in rg.__all__ if inspect.isfunction(getattr(rg, name))}
+    assert functions == {"devices", *hostile.FUNCTIONS}
+    assert {*hostile.BOUNDS} == {*KERNELS}
+    text = Path(hostile.__file__).read_text(encoding="utf-8")
+    methods = {name for kind in (rg.Device, rg.Array) for name in dir(kind) if not name.startswith("_")}
+    assert [name for name in sorted(methods) if f".{name}" not in text] == []
 
 
 @pytest.mark.parametrize("code", ["import os; os.abort()", "import sys; sys.exit(3)", "raise KeyError", "1 / 0"])
@@ -76,4 +88,31 @@ def out_left_out(*given, out=None, **more):
 def test_the_caller_notices(wrong, monkeypatch):
     monkeypatch.setattr(rg, "softmax_back", wrong)
     with pytest.raises((AssertionError, RuntimeError, AttributeError, TypeError)):
-        hostile.abuse("cpu", 300, 1)
+        hostile.abuse("cpu", 3000, 3)
+
+
+@pytest.mark.parametrize(("norm", "gradient"), [(norm, one) for norm in hostile.NORMS for one in hostile.NORMS[norm]])
+def test_the_caller_notices_a_gradient_of_the_wrong_sign(norm, gradient, monkeypatch):
+    right = getattr(rg, norm)
+
+    def wrong(*given, **more):
+        found = right(*given, **more)
+        one = getattr(found, gradient)
+        return found._replace(**{gradient: -one}) if isinstance(one, np.ndarray) else found
+
+    monkeypatch.setattr(rg, norm, wrong)
+    with pytest.raises(AssertionError):
+        hostile.abuse("cpu", 3000, 3)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_the_caller_notices_a_kernel_that_does_nothing(kernel, monkeypatch):
+    right = rg.Device.launch
+
+    def wrong(device, name, **buffers):
+        if not isinstance(name, str) or name != kernel:
+            right(device, name, **buffers)
+
+    monkeypatch.setattr(rg.Device, "launch", wrong)
+    with pytest.raises(AssertionError):
+        hostile.abuse("cpu", 3000, 3)
