@@ -443,8 +443,8 @@ def _widened(team: int, cells: int, width: int, rows_in_turn: int, limits: Limit
 
 
 def _most_threads(limits: Limits) -> int:
-    """Threads of a workgroup at most: each has eight floats of shared memory, and a word for its team."""
-    return min(limits.threads_per_group, limits.shared_bytes // 36)
+    """Threads of a workgroup at most: each has four floats of shared memory, and a word for its team."""
+    return min(limits.threads_per_group, limits.shared_bytes // 20)
 
 
 def _iterations(cells: int, team: int, rows_in_turn: int) -> int:

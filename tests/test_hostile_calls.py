@@ -24,7 +24,7 @@ def abused(device: rg.Device, calls: int, number: int) -> None:
 
 
 def test_hundreds_of_calls(named_device):
-    abused(named_device, 300 if named_device.info.api == "numpy" else 200, 1)
+    abused(named_device, 400 if named_device.info.api == "numpy" else 300, 1)
 
 
 @pytest.mark.slow

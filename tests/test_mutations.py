@@ -13,7 +13,8 @@ FAULTS = {
     "lanes outside the row count in": (
         *("lib/statistics.wgsl", "inside(row, q, x_again(row, k, q) - near)", "x_quad(row, q) - near"),
     ),
-    "a level of the tree left out": ("lib/team/shared.wgsl", "var reach = TEAM / 2u", "var reach = TEAM / 4u"),
+    "a level of the tree left out": ("lib/team/shared.wgsl", "var reach = HALF / 2u", "var reach = HALF / 4u"),
+    "the upper half of a team left out": ("lib/team/shared.wgsl", "= share + shares[place]", "= share"),
     "a subgroup's lanes left out": ("lib/team/subgroup.wgsl", "sum += subgroupShuffleXor(sum, reach)", "sum += sum"),
     "no mean of u": ("lib/gradient.wgsl", "u - means.x - xhat", "u - xhat"),
     "no mean of u xhat": ("lib/gradient.wgsl", " - xhat * means.y", ""),

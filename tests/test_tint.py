@@ -38,10 +38,10 @@ def test_tint_compiles_every_variant(tint, kernel):
 @pytest.mark.parametrize(
     ("right", "wrong", "reason"),
     [
-        ("shares[thread] = share;\n", "if (thread < 4u) { workgroupBarrier(); }\n", "uniform control"),
+        ("shares[place] = share;\n", "if (thread < 4u) { workgroupBarrier(); }\n", "uniform control"),
         ("products += a * b", "product += a * b", "unresolved value 'product'"),
         ("const THREADS = ", "const THREADS = 256u + ", "workgroup_size"),
-        ("array<vec4f, THREADS>", "array<vec4f, 1025>", "workgroup storage"),
+        ("array<vec4f, HALF * TEAMS>", "array<vec4f, 1025>", "workgroup storage"),
     ],
 )
 def test_what_tint_refuses(tint, right, wrong, reason):

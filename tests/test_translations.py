@@ -23,10 +23,8 @@ MANY_ROWS = 1000  # fibers are slow
 
 USUAL_D = (768, 767, 766)  # whole cells, odd, even
 
-# Of processor time, twice what was seen: other work on a machine adds a few tenths. Two kernels have workgroups of 256
-# threads and a vec4f for each, which naga sets to zero: layer_norm_params one such array, layer_norm_grads two.
-FXC_SECONDS = 15
-FXC_SECONDS_OF = {"layer_norm_grads": 70, "layer_norm_params": 27}
+# Of processor time, twice what layer_norm_grads, the slowest, was seen to take: other work adds a few tenths.
+FXC_SECONDS = 22
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +98,7 @@ def test_fxc_compiles(fxc, translations, kernel, storage, record_property):
     seconds = fxc.compile(texts, kernel.name)
     record_property("fxc", seconds)
     assert seconds.keys() == texts.keys()
-    assert max(seconds.values()) < FXC_SECONDS_OF.get(kernel.name, FXC_SECONDS), seconds
+    assert max(seconds.values()) < FXC_SECONDS, seconds
 
 
 def named(variant):
