@@ -270,7 +270,7 @@ class Device:
         **Raises:** `DTypeError` for a dtype other than float32, float16, bfloat16; `OutOfMemory`.
         """
         if isinstance(array, Array):
-            self._own("array", array)
+            self._own(array, "array")
             return array
         if is_gpu_array(array):
             return self._adopt(array)
@@ -331,7 +331,7 @@ class Device:
                 raise DTypeError(
                     f"[{kernel}] expected {name} to be an Array of this device, got {type(array).__name__}"
                 )
-            self._own(f"[{kernel}] {name}", array)
+            self._own(array, name, kernel)
         storage, alpha = _storage_of(record, buffers)
         extent = _extent_of(record, buffers)
         _check_aliases(record, buffers)
@@ -388,8 +388,9 @@ class Device:
             return Array(self, host.shape, host.dtype, host.reshape(-1).view(np.uint8))
         return None
 
-    def _own(self, what: str, array: "Array") -> None:
+    def _own(self, array: "Array", name: str, call: str | None = None) -> None:
         if array.device is not self:
+            what = f"[{call}] {name}" if call else name
             raise DTypeError(f"{what}: expected an Array of {self!r}, got one of {array.device!r}")
         if self._closed or array._freed:  # a fork is told where the device is held
             array._alive()

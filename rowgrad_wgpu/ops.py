@@ -192,24 +192,20 @@ class _Operands:
         self.call = call
         if progress is not None and not callable(progress):
             raise DTypeError(f"[{call}] expected progress to be a function of two numbers, got {progress!r}")
-        given, device = _adopted(given, device)
-        resident = [name for name, value in given.items() if isinstance(value, Array)]
-        if resident and len(resident) < len(given):
-            other = next(name for name in given if name not in resident)
-            raise DTypeError(
-                f"[{call}] expected NumPy arrays or Arrays, not both, got {resident[0]} on a device and {other} on the"
-                " host: use device.asarray() or .numpy()"
-            )
-        self.resident = bool(resident)
-        self.arrays: dict[str, Any] = given if resident else {name: host_array(one) for name, one in given.items()}
+        self.resident = all(isinstance(value, Array) for value in given.values())
+        if not self.resident:
+            given, device = _adopted(given, device)
+            self.resident = _all_resident(call, given)
+        self.arrays: dict[str, Any] = given if self.resident else {name: host_array(one) for name, one in given.items()}
         self.first_name, self.first = next(iter(self.arrays.items()))
         """The operand whose shape and dtype the others follow."""
         self.storage = storage_name(self.first.dtype)
         self._check_types()
         self._check_shapes()
         self.device = self._device(device)
-        for name in resident:
-            self.device._own(f"[{call}] {name}", given[name])
+        if self.resident:
+            for name, array in given.items():
+                self.device._own(array, name, call)
 
     def __getitem__(self, name: str) -> Any:
         return self.arrays[name]
@@ -236,7 +232,7 @@ class _Operands:
 
     def _check_apart(self, name: str, out: Any) -> None:
         if self.resident:
-            self.device._own(f"[{self.call}] {name}", out)
+            self.device._own(out, name, self.call)
             if not out._writable:
                 raise ShapeError(f"[{self.call}] expected {name} to be dense and writeable, got a copy or read-only")
             clash = next((one for one, array in self.arrays.items() if array is out), None)
@@ -295,6 +291,18 @@ def _adopted(given: dict[str, Any], device: Device | str | None) -> tuple[dict[s
     if not isinstance(opened, Device):
         return given, device
     return {name: opened.asarray(value) if name in foreign else value for name, value in given.items()}, opened
+
+
+def _all_resident(call: str, given: dict[str, Any]) -> bool:
+    """Whether the operands are Arrays. **Raises:** `DTypeError` where only some are."""
+    resident = [name for name, value in given.items() if isinstance(value, Array)]
+    if resident and len(resident) < len(given):
+        other = next(name for name in given if name not in resident)
+        raise DTypeError(
+            f"[{call}] expected NumPy arrays or Arrays, not both, got {resident[0]} on a device and {other} on the"
+            " host: use device.asarray() or .numpy()"
+        )
+    return bool(resident)
 
 
 @dataclass

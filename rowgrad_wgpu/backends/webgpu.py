@@ -305,7 +305,7 @@ class WebGPUBackend:
             if self._recorded and self._recorded + dispatch.elements > self.limits.dispatch_elements:
                 self.submit()
             with _Translated(f"launching {kernel.name}"):
-                self._record(kernel, pipeline, dispatch, natives)
+                self._dispatch(pipeline, self._group(kernel, dispatch, natives), dispatch.grid)
             self._recorded += dispatch.elements
 
     def submit(self) -> None:
@@ -450,9 +450,6 @@ class WebGPUBackend:
             ]
             self._layouts[kernel.name] = self._device.create_bind_group_layout(entries=entries)
         return self._layouts[kernel.name]
-
-    def _record(self, kernel: Kernel, pipeline: Any, dispatch: Dispatch, natives: list[Any]) -> None:
-        self._dispatch(pipeline, self._group(kernel, dispatch, natives), dispatch.grid)
 
     def _dispatch(self, pipeline: Any, group: Any, grid: tuple[int, int]) -> None:
         if self._pass is None:
