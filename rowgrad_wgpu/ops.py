@@ -235,15 +235,15 @@ class _Operands:
             self.device._own(out, name, self.call)
             if not out._writable:
                 raise ShapeError(f"[{self.call}] expected {name} to be dense and writeable, got a copy or read-only")
-            clash = next((one for one, array in self.arrays.items() if array is out), None)
+            clashes = [one for one, array in self.arrays.items() if array is out]
         else:
             if not out.flags.writeable:
                 raise ShapeError(f"[{self.call}] expected {name} to be writeable, got a read-only array")
             if _overlaps_itself(out):
                 raise ShapeError(f"[{self.call}] expected {name}'s elements apart, got some that overlap each other")
-            clash = next((one for one, array in self.arrays.items() if _overlap(array, out)), None)
-        if clash is not None:
-            raise ShapeError(f"[{self.call}] expected {name} apart from the inputs, got one that overlaps {clash}")
+            clashes = [one for one, array in self.arrays.items() if _overlap(array, out)]
+        if clashes:
+            raise ShapeError(f"[{self.call}] expected {name} apart from the inputs, got one that overlaps {clashes[0]}")
 
     def _check_types(self) -> None:
         first, storage, dtype = self.first_name, self.storage, self.first.dtype

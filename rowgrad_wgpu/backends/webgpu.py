@@ -301,12 +301,12 @@ class WebGPUBackend:
         kernel = KERNELS[plan.variant.kernel]
         pipeline = self._pipeline(plan.variant)
         natives = [buffers[one.name].native for one in kernel.buffers]
-        for dispatch in plan.dispatches:
-            if self._recorded and self._recorded + dispatch.elements > self.limits.dispatch_elements:
-                self.submit()
-            with _Translated(f"launching {kernel.name}"):
+        with _Translated(f"launching {kernel.name}"):
+            for dispatch in plan.dispatches:
+                if self._recorded and self._recorded + dispatch.elements > self.limits.dispatch_elements:
+                    self.submit()
                 self._dispatch(pipeline, self._group(kernel, dispatch, natives), dispatch.grid)
-            self._recorded += dispatch.elements
+                self._recorded += dispatch.elements
 
     def submit(self) -> None:
         """Ends the encoder, if there is one, and submits it."""
