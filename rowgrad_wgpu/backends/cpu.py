@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ..bounds import LANES, UNIT
+from ..bounds import UNIT, row_roundings
 from ..contract import KERNELS, STORAGE
 from ..device import Adopted, Candidate, DeviceInfo, Missing
 from ..errors import DTypeError, OutOfMemory
@@ -424,25 +424,26 @@ def _add_up(terms: Singles, sums: Singles, first: int, per: int) -> None:
 
 @functools.cache
 def blas_keeps_the_promises() -> bool:
-    """Whether BLAS's inner products, in an order of their own, have as many partial sums as the bounds assume, and the
-    same bits wherever a row lies in memory."""
-    return _least_kept_of_units() >= DOT_ELEMENTS * (1 - 1 / LANES) - 1 and _sums_by_address() == 1
+    """Whether BLAS's inner products, in an order of their own, round a term as seldom as the bounds assume, and have
+    the same bits wherever a row lies in memory."""
+    return all(_lost_units(d) <= row_roundings(d) for d in (31, 1023, DOT_ELEMENTS)) and _sums_by_address() == 1
 
 
-def _least_kept_of_units() -> float:
-    """How many of the units beside a 1 are not lost; the partial sum that holds the 1 loses all of its own."""
-    rows = np.full((LANES, DOT_ELEMENTS), UNIT, np.float32)
-    np.fill_diagonal(rows, 1)
-    sums = np.vecdot(rows, np.ones(DOT_ELEMENTS, np.float32)).astype(np.float64)
-    return float((sums.min() - 1) / UNIT)
+def _lost_units(d: int) -> float:
+    """How many of the units beside a 1 are lost, at most, wherever the 1 is: its partial sum loses all of its own."""
+    places = sorted({*range(min(32, d)), *range(max(0, d - 32), d)})
+    rows = np.full((len(places), d), UNIT, np.float32)
+    rows[range(len(places)), places] = 1
+    sums = np.vecdot(rows, np.ones(d, np.float32)).astype(np.float64)
+    return float(d - 1 - (sums.min() - 1) / UNIT)
 
 
 def _sums_by_address() -> int:
     """How many different sums one row has, moved on in memory element by element."""
     row = np.random.default_rng(0).standard_normal(1023, np.float32)
-    memory = np.empty(row.size + LANES, np.float32)
+    memory = np.empty(row.size + 32, np.float32)
     sums = set()
-    for start in range(LANES):
+    for start in range(32):
         moved = memory[start : start + row.size]
         moved[:] = row
         sums.add(float(np.vecdot(moved, moved)))
