@@ -320,7 +320,8 @@ class Device:
 
         Leading dimensions are free: rows are whatever lies before the axes a buffer ends with. `layer_norm_params` and
         `sum_partials` take the number of chunks from `partial`'s shape, kernels that cut rows into parts that of the
-        parts from `sums`'. Returns without waiting.
+        parts from `sums`'. Through WGSL the latter take no 16-bit rows of odd d, two of which share a word. Returns
+        without waiting.
 
         **Raises:** `ShapeError`, `DTypeError`, `OutOfMemory`, `DeviceLost`.
         """
