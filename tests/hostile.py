@@ -541,9 +541,11 @@ class HostileCaller(RuleBasedStateMachine):
         }
         if fault == "written twice" and len(KERNELS[name].outputs) == 1:
             return
+        columns = [one.axes[-1] for one in KERNELS[name].buffers]
         fitting = {
             "another dtype": [one.name for one in KERNELS[name].buffers if one.element != "F" or one.name == "dx"],
             "one longer": [one.name for one in KERNELS[name].buffers if one.axes[0] != "chunks"],
+            "one wider": [one.name for one in KERNELS[name].buffers if one.axes[-1] != "d" or columns.count("d") > 1],
         }
         target = data.draw(st.sampled_from(fitting.get(fault, sorted(buffers))))
         wrong = wrong_launch(fault, buffers, target, KERNELS[name], self.spare, self.orphan)

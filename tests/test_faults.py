@@ -201,7 +201,7 @@ def planted(monkeypatch, name, right, wrong):
 
 
 MISCOMPILED = {
-    "a sum over fewer threads": ("lib/team/shared.wgsl", "var reach = TEAM / 2u", "var reach = TEAM / 4u"),
+    "a sum over fewer threads": ("lib/team/shared.wgsl", "var reach = HALF / 2u", "var reach = HALF / 4u"),
     "zeros": ("softmax_back.wgsl", "a * (b - inner)", "0.0 * a"),
     "ties away from even": ("lib/storage/bfloat16.wgsl", "+ ((bits >> vec4u(16u)) & vec4u(1u))", "+ 1u"),
     "a NaN lost": ("softmax_back.wgsl", "a * (b - inner)", "max(a * (b - inner), vec4f(-1e30))"),
