@@ -1,10 +1,12 @@
 """What goes wrong below: no memory, a lost device, a wait without end, a driver that computes wrongly, a full disk."""
 
+import _thread
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
@@ -15,6 +17,7 @@ from watching import of_wgpu_native, watched
 import rowgrad_wgpu as rg
 from rowgrad_wgpu import cli, source
 from rowgrad_wgpu.backends import cpu as cpu_backend
+from rowgrad_wgpu.backends import webgpu
 
 forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 address_space = pytest.mark.skipif(sys.platform != "linux", reason="the limit of memory is Linux's")
@@ -191,6 +194,15 @@ def test_a_wait_past_its_deadline(own_webgpu, monkeypatch):
         assert time.monotonic() - begun < 2.5
     monkeypatch.undo()
     assert np.array_equal(rg.softmax_back(array, array).numpy(), expected)
+
+
+def test_an_interrupt_that_ends_no_wait_is_heard():
+    """As one does that comes between Python's last look and the wait; `interrupt_main` ends none either."""
+    waiter, begun = webgpu._Waiter(), time.monotonic()
+    threading.Timer(0.2, _thread.interrupt_main).start()
+    with pytest.raises(KeyboardInterrupt):
+        waiter.failure_of(lambda: time.sleep(6), begun + 5)
+    assert time.monotonic() - begun < 4
 
 
 def planted(monkeypatch, name, right, wrong):

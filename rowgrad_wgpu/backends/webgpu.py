@@ -13,7 +13,7 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from queue import Empty, SimpleQueue
 from typing import Any, Final
@@ -34,6 +34,9 @@ STAGING_BYTES: Final = 32 << 20
 
 POOL_BYTES: Final = 256 << 20
 """Bytes of buffers that nobody holds any more and that are kept for the next of their size."""
+
+UNHEARD_SECONDS: Final = 0.5
+"""How long a Ctrl-C that comes just before Python begins to wait may not be heard: it does not end that wait."""
 
 LEAST_UPLOAD_BLOCK: Final = 1 << 16
 LEAST_BUFFER: Final = 32
@@ -541,12 +544,12 @@ class _Waiter:
     def failure_of(self, action: Callable[[], None], deadline: float) -> Exception | None:
         """What `action` raised, if it did. **Raises:** `DeviceTimeout`."""
         self._asked.put(action)
-        try:
-            return self._answers.get(timeout=max(0.0, deadline - time.monotonic()))
-        except Empty:
-            raise DeviceTimeout(
-                "the device did not finish in the time given: wait longer or launch less at once"
-            ) from None
+        while True:
+            left = deadline - time.monotonic()
+            with suppress(Empty):
+                return self._answers.get(timeout=max(0.0, min(left, UNHEARD_SECONDS)))
+            if left <= UNHEARD_SECONDS:
+                raise DeviceTimeout("the device did not finish in the time given: wait longer or launch less at once")
 
     def stop(self) -> None:
         """Ends the thread, which waits for nothing."""
