@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 import pytest
-from grids import check_layer_norm, check_softmax, inputs
+from grids import inputs
 
 from rowgrad_wgpu import layer_norm_back, softmax_back
 from rowgrad_wgpu.backends import cpu as backend
@@ -66,37 +66,6 @@ def test_numpys_buffer_stays_as_it_was(cpu):
         np.setbufsize(4096)
         gradients(cpu, inputs(2, backend.LONG_ROW, "float32"))
         assert np.getbufsize() == 4096
-
-
-def sums_one_after_another(one, other):
-    return np.add.accumulate(one * other, axis=-1)[..., -1]
-
-
-def tails_one_after_another(one, other):
-    whole = one.shape[-1] // 32 * 32
-    return np.sum((one * other)[..., :whole], axis=-1) + sums_one_after_another(one[..., whole:], other[..., whole:])
-
-
-def sums_by_address(one, other):
-    return np.sum(one * other, axis=-1) + (one.ctypes.data // 4 % 2)
-
-
-@pytest.mark.parametrize("wrong", [sums_one_after_another, tails_one_after_another, sums_by_address])
-def test_a_blas_that_does_not_keep_the_promises_is_not_used(monkeypatch, wrong):
-    backend.blas_keeps_the_promises.cache_clear()
-    monkeypatch.setattr(np, "vecdot", wrong)
-    assert not backend.blas_keeps_the_promises()
-    monkeypatch.undo()
-    backend.blas_keeps_the_promises.cache_clear()
-
-
-@pytest.mark.parametrize("by_blas", [True, False])
-@pytest.mark.parametrize("d", [1, 33, 768, backend.DOT_ELEMENTS, backend.DOT_ELEMENTS + 1])
-def test_both_ways_to_sum_a_row(cpu, monkeypatch, d, by_blas):
-    monkeypatch.setattr(backend, "blas_keeps_the_promises", lambda: by_blas)
-    given = inputs(5, d, "float32")
-    check_softmax(cpu, given["y"], given["dy"], "float32")
-    check_layer_norm(cpu, given, "float32")
 
 
 def test_as_many_threads_as_processors_that_may_be_used(monkeypatch):

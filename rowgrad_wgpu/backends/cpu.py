@@ -16,7 +16,6 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ..bounds import UNIT, row_roundings
 from ..contract import KERNELS, STORAGE
 from ..device import Adopted, Candidate, DeviceInfo, Missing
 from ..errors import DTypeError, OutOfMemory
@@ -29,9 +28,6 @@ besides their work does not weigh."""
 LONG_ROW: Final = 512
 """From this d on NumPy's buffer is as short as this. Where rows are shorter than the buffer, NumPy first copies each
 row's scalar to every element of one; for long rows that costs more than it saves."""
-
-DOT_ELEMENTS: Final = 8192
-"""Elements of a row that BLAS sums, at most: a longer one it may share out over threads of its own."""
 
 Singles = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
@@ -257,7 +253,8 @@ def _widened(array: npt.NDArray[Any]) -> Singles:
 
 def _softmax_block(block: Operands) -> None:
     y, dy = block["y"], block["dy"]
-    difference = dy - _row_dots(y, dy)
+    products = y * dy
+    difference = np.subtract(dy, _row_sums(products), out=products)
     np.multiply(difference, y, out=block["dx"])
 
 
@@ -268,7 +265,7 @@ def _layer_norm_block(block: Operands) -> None:
 
 def _rms_norm_block(block: Operands) -> None:
     x = block["x"]
-    r = _inverse_deviation(x, np.zeros(1), _row_mean_squares(x), float(block["eps"][0]))
+    r = _inverse_deviation(x, np.zeros(1), _row_means(x * x), float(block["eps"][0]))
     block["stats"][:, :1] = 0
     block["stats"][:, 1:] = r
     _input_gradient(block, x * r, r, centred=False)
@@ -278,7 +275,7 @@ def _input_gradient(block: Operands, xhat: Singles, r: Singles, centred: bool = 
     """Sets dx; `xhat` is used up. The mean of u is taken off where the layer is `centred`."""
     u = block["dy"] * block["alpha"]
     u_mean = _row_means(u).astype(np.float32) if centred else np.float32(0)
-    ux_mean = _mean(_row_dots(u, xhat), u).astype(np.float32)
+    ux_mean = _row_means(u * xhat).astype(np.float32)
     u -= u_mean
     xhat *= ux_mean
     u -= xhat
@@ -381,7 +378,7 @@ def _normalised(block: Operands) -> tuple[Singles, Singles]:
     near = _row_sums(x) / np.float32(x.shape[1])
     centred = x - near
     rest = _row_means(centred)
-    r = _inverse_deviation(centred, rest, _row_mean_squares(centred), float(block["eps"][0]))
+    r = _inverse_deviation(centred, rest, _row_means(centred * centred), float(block["eps"][0]))
     block["stats"][:, :1] = near + rest
     block["stats"][:, 1:] = r
     centred -= rest.astype(np.float32)
@@ -395,7 +392,7 @@ def _inverse_deviation(centred: Singles, rest: Doubles, square: Doubles, eps: fl
     overflowing = ~(square + eps < _OVERFLOWING)
     if overflowing.any():
         small = centred * _SMALL
-        deviation = np.where(overflowing, _scaled_deviation(rest, _row_mean_squares(small), eps), deviation)
+        deviation = np.where(overflowing, _scaled_deviation(rest, _row_means(small * small), eps), deviation)
     r: Singles = (1 / deviation).astype(np.float32)
     return r
 
@@ -422,64 +419,16 @@ def _add_up(terms: Singles, sums: Singles, first: int, per: int) -> None:
             np.add.reduce(rows, axis=0, out=total)
 
 
-@functools.cache
-def blas_keeps_the_promises() -> bool:
-    """Whether BLAS's inner products, in an order of their own, round a term as seldom as the bounds assume, and have
-    the same bits wherever a row lies in memory."""
-    return all(_lost_units(d) <= row_roundings(d) for d in (31, 1023, DOT_ELEMENTS)) and _sums_by_address() == 1
-
-
-def _lost_units(d: int) -> float:
-    """How many of the units beside a 1 are lost, at most, wherever the 1 is: its partial sum loses all of its own."""
-    places = sorted({*range(min(32, d)), *range(max(0, d - 32), d)})
-    rows = np.full((len(places), d), UNIT, np.float32)
-    rows[range(len(places)), places] = 1
-    sums = np.vecdot(rows, np.ones(d, np.float32)).astype(np.float64)
-    return float(d - 1 - (sums.min() - 1) / UNIT)
-
-
-def _sums_by_address() -> int:
-    """How many different sums one row has, moved on in memory element by element."""
-    row = np.random.default_rng(0).standard_normal(1023, np.float32)
-    memory = np.empty(row.size + 32, np.float32)
-    sums = set()
-    for start in range(32):
-        moved = memory[start : start + row.size]
-        moved[:] = row
-        sums.add(float(np.vecdot(moved, moved)))
-    return len(sums)
-
-
-def _by_blas(d: int) -> bool:
-    return d <= DOT_ELEMENTS and blas_keeps_the_promises()
-
-
-def _row_dots(one: Singles, other: Singles) -> Singles:
-    """The inner products of rows as a column: by BLAS where it may, else NumPy sums the products pairwise."""
-    if not _by_blas(one.shape[1]):
-        return np.add.reduce(one * other, axis=1, keepdims=True)
-    dots: Singles = np.vecdot(one, other)[:, np.newaxis]
-    return dots
-
-
 def _row_sums(block: Singles) -> Singles:
-    """The sum of each row as a column, by the same rule: BLAS's product with ones takes half of the time of a sum."""
-    if not _by_blas(block.shape[1]):
-        return np.add.reduce(block, axis=1, keepdims=True)
-    return _row_dots(block, np.ones(block.shape[1], np.float32))
+    """The sum of each row as a column.
+
+    NumPy sums the last axis pairwise. BLAS's inner products (`np.vecdot`) are faster on one thread, but were slower on
+    a pool of two: softmax of 16384×1024 took 26 ms in place of 21.
+    """
+    return np.add.reduce(block, axis=1, keepdims=True)
 
 
-def _row_means(block: Singles) -> Doubles:
-    """The mean of each row as a column."""
-    return _mean(_row_sums(block), block)
-
-
-def _row_mean_squares(block: Singles) -> Doubles:
-    """The mean square of each row as a column."""
-    return _mean(_row_dots(block, block), block)
-
-
-def _mean(sums: Singles, block: Singles) -> Doubles:
-    """float32 sums of the block's rows, divided in float64."""
-    means: Doubles = sums.astype(np.float64) / block.shape[1]
+def _row_means(block: Singles) -> npt.NDArray[np.float64]:
+    """The mean of each row as a column: a float32 sum, divided in float64."""
+    means: npt.NDArray[np.float64] = _row_sums(block).astype(np.float64) / block.shape[1]
     return means
