@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .contract import KERNELS, STORAGE, chunk_count, storage_name
+from .contract import KERNELS, STORAGE, storage_name
 from .device import AnyArray, Array, Device, host_array, host_memory, is_gpu_array, spec_of_gpu_array
 from .errors import DTypeError, ShapeError
 from .plan import Extent, one_pass, row_step, split, whole
@@ -409,7 +409,7 @@ def _softmax_host(operands: _Operands, out: AnyArray, progress: Progress | None)
         for part in stream.blocks():
             target, lent = stream.target("dx", dx, part)
             buffers = {"y": stream.upload("y", y[part]), "dy": stream.upload("dy", dy[part]), "dx": target}
-            extent = Extent(rows, d, chunk_count(rows), part.start, part.stop)
+            extent = replace(whole(rows, d), start=part.start, stop=part.stop)
             _run_by_rows(operands.device, "softmax_back", buffers, storage, storage, extent)
             if not lent:
                 stream.download(target, dx, part)
@@ -446,19 +446,18 @@ class _LayerNorm:
         self.device = operands.device
         shape = operands["x"].shape
         self.rows, self.d = math.prod(shape[:-1]), shape[-1]
+        self.extent = whole(self.rows, self.d)
         self.storage = operands.storage
-        self.chunks = chunk_count(self.rows)
         self.eps = self.device._constant("float32", 1, eps)
         self.sums = bool(wanted & {"dalpha", "dbeta"})
 
     def on_arrays(self) -> LayerNormGrads:
         """Everything on the device, without waiting."""
         alpha = self.operands.arrays.get("alpha")
-        extent = whole(self.rows, self.d)
         with self.device.batch():
             partial = self._partial()
             self._run_rows(
-                self.operands["x"], self.operands["dy"], self._alpha(alpha), self.targets.dx, partial, extent
+                self.operands["x"], self.operands["dy"], self._alpha(alpha), self.targets.dx, partial, self.extent
             )
             if partial is not None:
                 self._sum(partial, self.targets)
@@ -477,7 +476,8 @@ class _LayerNorm:
             for part in stream.blocks() if self.rows else [slice(0, 0)]:
                 block_x, block_dy = (stream.upload(name, one[part]) for name, one in (("x", x), ("dy", dy)))
                 target, lent = (None, True) if dx is None else stream.target("dx", dx, part)
-                self._run_rows(block_x, block_dy, alpha, target, partial, self._extent(part.start, part.stop))
+                extent = replace(self.extent, start=part.start, stop=part.stop)
+                self._run_rows(block_x, block_dy, alpha, target, partial, extent)
                 if dx is not None and target is not None and not lent:
                     stream.download(target, dx, part)
             if partial is not None:
@@ -511,7 +511,7 @@ class _LayerNorm:
             for one in (targets.dalpha, targets.dbeta)
         )
         buffers = {"partial": partial, "dalpha": dalpha, "dbeta": dbeta}
-        self._run("sum_partials", buffers, whole(self.rows, self.d))
+        self._run("sum_partials", buffers, self.extent)
         return dalpha, dbeta
 
     def _sum_to_host(self, partial: Array) -> None:
@@ -522,11 +522,8 @@ class _LayerNorm:
     def _run(self, name: str, buffers: dict[str, Array], extent: Extent, alpha: str | None = None) -> None:
         self.device._run(KERNELS[name], buffers, self.storage, alpha or self.storage, extent)
 
-    def _extent(self, start: int, stop: int) -> Extent:
-        return Extent(self.rows, self.d, self.chunks, start, stop)
-
     def _partial(self) -> Array | None:
-        return self.device.empty((self.chunks, 2, self.d), np.float32) if self.sums else None
+        return self.device.empty((self.extent.chunks, 2, self.d), np.float32) if self.sums else None
 
     def _alpha(self, alpha: Array | None) -> Array:
         return self.device._constant(self.storage, self.d, 1.0) if alpha is None else alpha

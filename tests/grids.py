@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from rowgrad_wgpu import bounds, layer_norm_back, softmax_back
+from rowgrad_wgpu import bounds, layer_norm_back, plan, softmax_back
 from rowgrad_wgpu.contract import KERNELS, STORAGE, Kernel, chunk_count
 from rowgrad_wgpu.device import Device
 from rowgrad_wgpu.plan import (
@@ -58,8 +58,8 @@ def small_where_slow(device: Device, rows: int, d: int) -> None:
 
 
 def whole(rows: int, d: int, chunks: int | None = None) -> Extent:
-    """All rows of an array."""
-    return Extent(rows, d, chunks or chunk_count(rows), 0, rows)
+    """All rows of an array, in so many chunks or in those of the contract."""
+    return plan.whole(rows, d) if chunks is None else Extent(rows, d, chunks, 0, rows)
 
 
 def takes(kernel: Kernel, storage: str, extent: Extent, limits: Limits, aligned: bool = True) -> bool:
