@@ -3,7 +3,7 @@
 import ctypes
 import re
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,10 @@ BUILTINS = {
     "thread_index_in_threadgroup": "index",
 }
 
-# Metal rounds each float operation by itself, unless its fast mathematics say otherwise.
-FLAGS = ("-std=c++17", "-O1", "-ffp-contract=off", "-fsingle-precision-constant", "-w", "-shared", "-fPIC")
+FLAGS = ("-std=c++17", "-fsingle-precision-constant", "-w", "-shared", "-fPIC")
+EACH_ROUNDED = ("-O1", "-ffp-contract=off")
+FAST = ("-O2", "-ffast-math", "-fno-finite-math-only")
+"""How float arithmetic may be compiled: each operation by itself, or as Metal does by default, by fast mathematics."""
 
 
 class MetalOnCPU(CPUBackend):
@@ -30,8 +32,15 @@ class MetalOnCPU(CPUBackend):
 
     shares_memory = False
 
-    def __init__(self, limits: Limits, metal_text: Callable[[Variant], str], folder: Path) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        metal_text: Callable[[Variant], str],
+        folder: Path,
+        mathematics: Sequence[str] = EACH_ROUNDED,
+    ) -> None:
         super().__init__()
+        self._mathematics = mathematics
         self.limits = limits
         self._metal_text = metal_text
         self._folder = folder
@@ -44,7 +53,8 @@ class MetalOnCPU(CPUBackend):
         kernel, variant = KERNELS[plan.variant.kernel], plan.variant
         if variant not in self._compiled:
             text = as_cpp(self._metal_text(variant), variant)
-            self._compiled[variant] = compile_cpp(text, self._folder / f"{len(self._compiled):03}.cpp")
+            path = self._folder / f"{len(self._compiled):03}.cpp"
+            self._compiled[variant] = compile_cpp(text, path, self._mathematics)
         for dispatch in plan.dispatches:
             slices = [(buffers[one.name], dispatch.slices[one.name]) for one in kernel.buffers]
             bound = [buffer[part.offset : part.offset + part.nbytes] for buffer, part in slices]
@@ -55,11 +65,11 @@ class MetalOnCPU(CPUBackend):
             assert not wrong, f"{variant}: {wrong.decode()}"
 
 
-def compile_cpp(text: str, path: Path) -> Any:
+def compile_cpp(text: str, path: Path, mathematics: Sequence[str]) -> Any:
     """The function `run(bindings, nbytes, width, height)`; it gives the text of what went wrong, or nothing."""
     path.write_text(text, encoding="utf-8")
     library = path.with_suffix(".so")
-    command = ["c++", *FLAGS, "-I", STANDARD_LIBRARY, "-o", library, path]
+    command = ["c++", *FLAGS, *mathematics, "-I", STANDARD_LIBRARY, "-o", library, path]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     run = ctypes.CDLL(str(library)).run

@@ -6,7 +6,7 @@ from itertools import chain, product
 
 import pytest
 from grids import check_layer_norm, check_softmax, inputs, whole
-from metal_on_cpu import MetalOnCPU
+from metal_on_cpu import EACH_ROUNDED, FAST, MetalOnCPU
 from translations import DXC, FXC, Translations
 from variants import ADAPTERS, ROWS, alphas_of, every_variant, variant_for
 
@@ -128,23 +128,46 @@ def metal_limits(request):
 
 
 @contextmanager
-def metal_device(limits, metal_text, folder):
+def metal_device(limits, metal_text, folder, mathematics=EACH_ROUNDED):
     with Device("cpu") as device:
         device._backend.close()
-        device._backend = MetalOnCPU(limits, metal_text, folder)
+        device._backend = MetalOnCPU(limits, metal_text, folder, mathematics)
         yield device
+
+
+def metal_cases(storage):
+    return [one for one in check.cases(full=False) if one.x.dtype == STORAGE[storage] and len(one.x) < MANY_ROWS]
 
 
 @pytest.mark.parametrize("storage", STORAGE)
 def test_metal_shaders_compute(translations, metal_limits, storage, tmp_path):
     with metal_device(metal_limits, lambda one: translations.text(one, "metal"), tmp_path) as device:
-        for case in check.cases(full=False):
-            if case.x.dtype == STORAGE[storage] and len(case.x) < MANY_ROWS:
-                assert all(one.ok for one in check.check_case(device, case)), (case.values, case.x.shape)
+        for case in metal_cases(storage):
+            assert all(one.ok for one in check.check_case(device, case)), (case.values, case.x.shape)
         for d in WIDE_D:
             given = inputs(5, d, storage)
             check_softmax(device, given["y"], given["dy"], storage)
             check_layer_norm(device, given, storage)
+
+
+def test_metal_shaders_compute_by_fast_mathematics(translations, metal_limits, tmp_path):
+    """As Apple's compiler may: sums in another order, divisions by reciprocals."""
+    with metal_device(metal_limits, lambda one: translations.text(one, "metal"), tmp_path, FAST) as device:
+        for case in metal_cases("float32"):
+            assert all(one.ok for one in check.check_case(device, case)), (case.values, case.x.shape)
+
+
+def test_fast_mathematics_lose_what_is_not_opaque(translations, metal_limits, tmp_path):
+    def plain(variant):
+        text = translations.text(variant, "metal")
+        assert variant.kernel != "layer_norm_back" or ">> 31u" in text
+        return text.replace(">> 31u", "* 0u")
+
+    (far,) = (case for case in metal_cases("float32") if case.values == "mean far above the spread")
+    with metal_device(metal_limits, plain, tmp_path, FAST) as device:
+        assert {(one.kernel, one.output) for one in check.check_case(device, far) if not one.ok} == {
+            ("layer_norm_back", "dx")
+        }
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@
 // does where eps is as large as that.
 // Needs: lib/row, lib/team.
 
-constexpr float SMALL = 0x1p-80f;         // squares of a row scaled so neither overflow nor vanish
-constexpr float OVERFLOWING = 0x1p120f;   // a sum of squares above this may have lost terms to overflow
+constexpr float SMALL = 0x1p-80f;         // scales a row whose squares overflow so that they neither overflow nor vanish
+constexpr float OVERFLOWING = 0x1p120f;   // from here on a mean square may have lost terms to overflow
 constexpr float LEAST_SMALL = 0x1p-100f;
 
 struct Statistics {

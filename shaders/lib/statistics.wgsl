@@ -7,8 +7,8 @@
 // does where eps is as large as that.
 // Needs: x, eps, stats, sizes.d, sizes.stats_origin; lib/row, lib/quads, lib/team.
 
-const SMALL = 0x1p-80f;       // scales any finite float32 row so that its squares neither overflow nor vanish
-const OVERFLOWING = 0x1p120f; // a sum of squares above this may have lost terms to overflow
+const SMALL = 0x1p-80f;       // scales a row whose squares overflow so that they neither overflow nor vanish
+const OVERFLOWING = 0x1p120f; // from here on a mean square may have lost terms to overflow
 
 struct Statistics {
   near: f32,  // the first mean
@@ -82,7 +82,13 @@ fn x_again(row: Row, k: u32, q: u32) -> vec4f {
 
 // Quad `q` of xhat, zero outside the row.
 fn xhat_quad(statistics: Statistics, row: Row, q: u32, quad: vec4f) -> vec4f {
-  return inside(row, q, ((quad - statistics.near) - statistics.rest) * statistics.r);
+  return inside(row, q, (opaque(quad - statistics.near) - statistics.rest) * statistics.r);
+}
+
+// The same numbers, by way of a zero that compilers do not know: d is below 2^31. Metal's fast mathematics make
+// (a - b) - c an a - (b + c), whose sum is rounded, and `rest` would be lost.
+fn opaque(quad: vec4f) -> vec4f {
+  return bitcast<vec4f>(bitcast<vec4u>(quad) | vec4u(sizes.d >> 31u));
 }
 
 fn write_statistics(statistics: Statistics, row: Row, lane: u32) {
