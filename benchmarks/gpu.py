@@ -35,13 +35,9 @@ from rich.table import Table
 
 import rowgrad_wgpu as rg
 from rowgrad_wgpu import check, reference
+from rowgrad_wgpu.bench import COLD_FACTOR, EPS, PASSES, SEED_SHAPES, STORAGES
 from rowgrad_wgpu.contract import STORAGE, storage_name
 
-EPS = 1e-5
-PASSES = 3
-SEED_SHAPES = (("softmax_back", 16384, 1024), ("layer_norm_back", 8192, 768))
-MORE_ROWS = 8
-STORAGES = ("bfloat16", "float16", "float32")
 GAP = 0.1  # largest error over largest value: PyTorch's CPU sums bfloat16 to 0.08, another gradient is further off
 GOALS = {"softmax_back": 0.85, "layer_norm_back": 0.75}  # of the copy's bandwidth
 SPEEDUP_GOAL = 1.8
@@ -280,7 +276,7 @@ def shared_with_torch(device, torch):
         case = check.random_case(66, 96, dtype)
         y, dy = torch.tensors(case.y, case.dy)
         with_tensors = rg.softmax_back(y, dy, device=device).numpy()
-        in_place = device.asarray(y)._buffer.data.ptr == y.data_ptr()
+        in_place = device.asarray(y)._buffer.array.data.ptr == y.data_ptr()
         told[storage] = in_place and with_tensors.tobytes() == rg.softmax_back(case.y, case.dy, device=device).tobytes()
     return told
 
@@ -460,7 +456,7 @@ def report(options):
 
 def cases(stand_in):
     shapes = STAND_IN_SHAPES if stand_in else SEED_SHAPES
-    factors = (1,) if stand_in else (1, MORE_ROWS)
+    factors = (1,) if stand_in else (1, COLD_FACTOR)
     return [
         Case(kernel, storage, factor * rows, d)
         for factor in factors

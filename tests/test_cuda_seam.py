@@ -6,6 +6,7 @@ The calls go to a stand-in that records them; without a driver the real CuPy is 
 import importlib.util
 import os
 import sys
+import weakref
 from unittest import mock
 
 import hostgpu
@@ -13,7 +14,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from grids import inputs
-from hostgpu.cupy import Tensor
+from hostgpu.cupy import CUDARuntimeError, Tensor
 
 import rowgrad_wgpu as rg
 from rowgrad_wgpu.backends import cuda
@@ -134,15 +135,73 @@ def test_auto_takes_the_gpu_first():
         assert Device().info.spec == "cuda:0"
 
 
-def test_a_wait_that_takes_too_long():
-    device = Recorder().open()
-    device._backend._cupy.cuda.Event = lambda disable_timing: mock.Mock(done=False)
+NOT_READY = 600
+
+
+@pytest.fixture
+def streams():
+    """A device and two streams, of which the first is the current one."""
+    device = hostgpu.open_device(32)
+    first, second = hostgpu.cupy.Stream(1), hostgpu.cupy.Stream(2)
+    device._backend._cupy.cuda.get_current_stream = lambda: first
+    return device, first, second
+
+
+def launch_on(device, stream, y, dy):
+    """softmax_back while `stream` is the current one."""
+    cuda_calls = device._backend._cupy.cuda
+    before, cuda_calls.get_current_stream = cuda_calls.get_current_stream, lambda: stream
+    dx = rg.softmax_back(y, dy, device=device)
+    cuda_calls.get_current_stream = before
+    return dx
+
+
+def test_a_wait_that_takes_too_long(streams):
+    device, first, _ = streams
+    first.status = NOT_READY
     with pytest.raises(rg.DeviceTimeout, match="did not finish"):
         device.synchronize(timeout=0.02)
-    del device._backend._cupy.cuda.Event
+    first.status = 0
+    device.synchronize()
 
 
-class CUDARuntimeError(RuntimeError):
+def test_a_launch_that_failed_is_no_timeout(streams):
+    device, first, _ = streams
+    first.status = 700
+    with pytest.raises(rg.DeviceLost, match="cudaError 700"):
+        device.synchronize()
+    with pytest.raises(rg.DeviceLost, match="open a new one"):
+        device.synchronize()
+
+
+def test_every_stream_that_was_launched_on_is_waited_for(streams):
+    device, _, second = streams
+    y, dy = (device.asarray(np.ones((2, 8), np.float32)) for _ in range(2))
+    dx = launch_on(device, second, y, dy)
+    second.status = NOT_READY
+    with pytest.raises(rg.DeviceTimeout):
+        dx.numpy(timeout=0.02)
+    second.status = 0
+    assert (dx.numpy(timeout=0.02) == 1 - 8).all()
+
+
+def test_lent_memory_is_kept_until_its_launches_are_done(streams):
+    device, first, _ = streams
+    with hostgpu.as_cupy(device._backend._cupy):
+        host = np.ones((2, 8), np.float32)
+        lent = weakref.ref(host)
+        first.status = NOT_READY
+        rg.softmax_back(Tensor(host), Tensor(np.ones((2, 8), np.float32)), device=device)
+        del host
+        y, dy = (device.empty((2, 8), np.float32) for _ in range(2))
+        rg.softmax_back(y, dy)
+        assert lent() is not None, "a launch may still read it"
+        first.status = 0
+        rg.softmax_back(y, dy)
+        assert lent() is None
+
+
+class CUDADriverError(RuntimeError):
     pass
 
 
@@ -153,6 +212,7 @@ class CompileException(Exception):
 @pytest.mark.parametrize(
     ("raised", "error", "text"),
     [
+        (CUDADriverError("CUDA_ERROR_OUT_OF_MEMORY: out of memory"), rg.OutOfMemory, "free Arrays"),
         (CUDARuntimeError("cudaErrorIllegalAddress"), rg.DeviceLost, "cudaErrorIllegalAddress; a GPU that has failed"),
         (MemoryError("out of memory"), rg.OutOfMemory, "free Arrays"),
         (CompileException("error: expected a ;"), rg.DeviceUnavailable, "expected a ;"),
@@ -243,7 +303,7 @@ def test_another_librarys_tensors_are_taken_without_a_copy(gpu, storage):
     with hostgpu.as_cupy(gpu._backend._cupy):
         adopted = gpu.asarray(y)
         dx = rg.softmax_back(y, dy, device=gpu)
-    assert adopted._buffer.data.ptr == given["y"].ctypes.data
+    assert adopted._buffer.array.data.ptr == given["y"].ctypes.data
     assert isinstance(dx, rg.Array)
     assert dx.numpy().tobytes() == rg.softmax_back(given["y"], given["dy"], device=gpu).tobytes()
 

@@ -1,12 +1,13 @@
 """The CuPy back end: the kernels in CUDA C++ on CUDA and ROCm.
 
 Every verb runs with its own GPU as CuPy's current device and on CuPy's current stream of it; memory is CuPy's pool's.
-A buffer is a one-dimensional CuPy array of bytes, so a launch takes its pointer and CuPy keeps it alive.
+A buffer is a one-dimensional CuPy array of bytes, so a launch takes its pointer and CuPy keeps it alive. Another
+library's is `_Lent`: its owner may use the memory again on a stream that knows nothing of launches still under way.
 """
 
 import importlib
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -31,6 +32,12 @@ PAUSES: Final = (20e-6, 1e-3)
 
 INSTALL: Final = "pip install 'rowgrad-wgpu[cuda13x]' (or [cuda12x], by the driver's version)"
 INSTALL_ROCM: Final = "pip install 'rowgrad-wgpu[rocm]' on a machine with ROCm 7"
+
+_NOT_READY: Final = 600
+"""What CUDA and HIP say of an event that has not come; CuPy's own `Event.done` takes an error for that too."""
+
+_NO_ROOM: Final = ("CUDA_ERROR_OUT_OF_MEMORY", "cudaErrorMemoryAllocation", "hipErrorOutOfMemory")
+"""What a GPU says that has no room for a kernel: CuPy tells that apart from memory of its own."""
 
 _DLPACK_GPUS: Final = (2, 10, 13)  # kDLCUDA, kDLROCM, kDLCUDAManaged
 
@@ -154,6 +161,19 @@ class _Launch:
     threads: int
 
 
+class _Lent:
+    """Another library's memory, lent to an Array; it is given back when nobody holds this any more."""
+
+    __slots__ = ("_returned", "array")
+
+    def __init__(self, array: Any, returned: "deque[Any]") -> None:
+        self.array = array
+        self._returned = returned
+
+    def __del__(self) -> None:
+        self._returned.append(self.array)  # in whatever thread collects: a deque takes that
+
+
 class CUDABackend:
     """A GPU through CuPy: launches go to CuPy's current stream at once."""
 
@@ -170,6 +190,9 @@ class CUDABackend:
         )
         self._most_blocks = BLOCKS_PER_PROCESSOR * int(self._properties["multiProcessorCount"])
         self._launches: OrderedDict[Variant, _Launch] = OrderedDict()
+        self._streams: dict[int, Any] = {}  # those that have been launched on since they were waited for
+        self._returned: deque[Any] = deque()
+        self._kept: deque[tuple[list[Any], list[Any]]] = deque()  # events, and what they have to come before
 
     def allocate(self, nbytes: int) -> Any:
         """Bytes of CuPy's pool, which begin at a multiple of 512."""
@@ -179,14 +202,14 @@ class CUDABackend:
     def write(self, buffer: Any, data: npt.NDArray[np.uint8]) -> None:
         """Copies in stream order and waits for it, so that `data` may change afterwards."""
         with self._on_device("writing a buffer"):
-            buffer[: data.nbytes].set(data)
+            _array(buffer)[: data.nbytes].set(data)
             self._cupy.cuda.get_current_stream().synchronize()
 
     def read(self, buffer: Any, out: npt.NDArray[np.uint8], deadline: float) -> None:
         """Waits, then copies."""
         self.wait(deadline)
         with self._on_device("reading a buffer"):
-            buffer[: out.nbytes].get(out=out)
+            _array(buffer)[: out.nbytes].get(out=out)
 
     def launch(self, plan: Plan, buffers: Mapping[str, Any]) -> None:
         """Launches the kernel for every dispatch."""
@@ -194,8 +217,10 @@ class CUDABackend:
         launch = self._compiled(plan.variant)
         fields = [name for name in kernel.meta + kernel.window if not name.endswith("origin")]
         with self._on_device(f"launching {kernel.name}"):
+            self._note_stream()
+            self._give_back()
             for dispatch in plan.dispatches:
-                pointers = [_part(buffers[one.name], dispatch, one.name) for one in kernel.buffers]
+                pointers = [_part(_array(buffers[one.name]), dispatch, one.name) for one in kernel.buffers]
                 values = dict(zip(kernel.meta + kernel.window, dispatch.fields, strict=True))
                 scalars = [np.int32(values[name]) if name == "d" else np.int64(values[name]) for name in fields]
                 blocks = min(dispatch.grid[0] * dispatch.grid[1], self._most_blocks)
@@ -205,18 +230,43 @@ class CUDABackend:
         """Nothing is held back."""
 
     def wait(self, deadline: float) -> None:
-        """Looks at an event until it has come; a look takes microseconds, so Ctrl-C is heard."""
+        """Waits for every stream that has been launched on, and for the current one."""
         with self._on_device("waiting"):
-            event = self._cupy.cuda.Event(disable_timing=True)
-            event.record()
-            pause, longest = PAUSES
-            while not event.done:
-                if time.monotonic() > deadline:
-                    raise DeviceTimeout(
-                        "the device did not finish in the time given: wait longer or launch less at once"
-                    )
-                time.sleep(pause)
-                pause = min(2 * pause, longest)
+            self._note_stream()
+            while self._streams:
+                pointer, stream = next(iter(self._streams.items()))
+                self._wait_for(self._recorded(stream), deadline)
+                del self._streams[pointer]
+            self._kept.clear()
+
+    def _wait_for(self, event: Any, deadline: float) -> None:
+        """Looks at an event until it has come; a look takes microseconds, so Ctrl-C is heard."""
+        pause, longest = PAUSES
+        while (status := self._cupy.cuda.runtime.eventQuery(event.ptr)) == _NOT_READY:
+            if time.monotonic() > deadline:
+                raise DeviceTimeout("the device did not finish in the time given: wait longer or launch less at once")
+            time.sleep(pause)
+            pause = min(2 * pause, longest)
+        if status:
+            event.synchronize()  # raises what a launch failed of
+
+    def _recorded(self, stream: Any) -> Any:
+        """An event behind all that a stream has to do."""
+        event = self._cupy.cuda.Event(disable_timing=True)
+        event.record(stream)
+        return event
+
+    def _note_stream(self) -> None:
+        stream = self._cupy.cuda.get_current_stream()
+        self._streams[stream.ptr] = stream
+
+    def _give_back(self) -> None:
+        """Lets go of what other libraries lent, once all is done that was launched before nobody held it any more."""
+        if self._returned:
+            events = [self._recorded(stream) for stream in self._streams.values()]
+            self._kept.append((events, [self._returned.popleft() for _ in range(len(self._returned))]))
+        while self._kept and all(event.done for event in self._kept[0][0]):
+            self._kept.popleft()
 
     def adopt(self, value: Any) -> Adopted:
         """A GPU array as a buffer, without a copy where it is dense; else its dense copy."""
@@ -228,7 +278,7 @@ class CUDABackend:
             dense = array if array.flags.c_contiguous else self._cupy.ascontiguousarray(array)
             flat = dense.reshape(-1).view(np.uint8)
         return Adopted(
-            buffer=flat if dense.size else None,
+            buffer=_Lent(flat, self._returned) if dense.size else None,
             shape=tuple(array.shape),
             dtype=np.dtype(array.dtype),
             aligned=dense.data.ptr % CELL_BYTES == 0,
@@ -241,7 +291,7 @@ class CUDABackend:
             if buffer is None:
                 return self._cupy.empty(shape, dtype)
             nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-            return buffer[:nbytes].view(dtype).reshape(shape)
+            return _array(buffer)[:nbytes].view(dtype).reshape(shape)
 
     def describe(self) -> dict[str, Any]:
         """The GPU, its driver and the versions of what compiles for it."""
@@ -291,10 +341,15 @@ class CUDABackend:
             raise _translation(action, error) from error
 
 
-def _part(buffer: Any, dispatch: Dispatch, name: str) -> Any:
-    """The buffer from the byte on where a dispatch's part of it begins."""
+def _array(buffer: Any) -> Any:
+    """The CuPy array of a buffer."""
+    return buffer.array if isinstance(buffer, _Lent) else buffer
+
+
+def _part(array: Any, dispatch: Dispatch, name: str) -> Any:
+    """The array from the byte on where a dispatch's part of it begins."""
     offset = dispatch.slices[name].offset
-    return buffer[offset:] if offset else buffer
+    return array[offset:] if offset else array
 
 
 def _read_only(value: Any) -> bool:
@@ -307,7 +362,7 @@ def _read_only(value: Any) -> bool:
 def _translation(action: str, error: Exception) -> Error:
     text = f"{action}: {type(error).__name__}: {error}"
     logger.debug("CuPy failed: %s", text)
-    if isinstance(error, MemoryError):
+    if isinstance(error, MemoryError) or any(name in str(error) for name in _NO_ROOM):
         return OutOfMemory(f"{text}; free Arrays, use fewer rows, or empty CuPy's pool")
     if "headers" in str(error):
         return DeviceUnavailable(f"{text}; install the package nvidia-cuda-runtime, or {INSTALL}")

@@ -1,12 +1,13 @@
 """The few calls of CuPy that the back end makes, on the processor: memory is NumPy's, kernels are built by g++.
 
-`install(warp)` gives a module's stand-in. Its calls are those of CuPy 14, so grids, blocks and arguments are the back
+`module(warp)` gives a module's stand-in. Its calls are those of CuPy 14, so grids, blocks and arguments are the back
 end's own.
 """
 
 import ctypes
 import time
 import types
+import weakref
 from typing import ClassVar
 
 import numpy as np
@@ -113,21 +114,47 @@ def from_tensor(tensor):
 
 
 class Stream:
-    def synchronize(self):
-        """Launches are done when they return."""
+    """A queue of launches, which are done when they return; a test may hold one up or let it fail, as CUDA says so."""
 
+    status = 0
 
-class Event:
-    """A moment of the host's clock; launches are done when they return."""
-
-    def __init__(self, disable_timing=False):
-        self.done = True
-
-    def record(self):
-        self.seconds = time.perf_counter()
+    def __init__(self, ptr=0):
+        self.ptr = ptr
 
     def synchronize(self):
         """Nothing is under way."""
+
+
+class CUDARuntimeError(RuntimeError):
+    """CuPy's, of what went wrong on a GPU."""
+
+
+class Event:
+    """A moment of the host's clock, on a stream."""
+
+    events: ClassVar = weakref.WeakValueDictionary()
+
+    def __init__(self, disable_timing=False):
+        self.ptr = id(self)
+        self.events[self.ptr] = self
+
+    def record(self, stream=None):
+        self.stream = stream
+        self.seconds = time.perf_counter()
+
+    @classmethod
+    def query(cls, ptr):
+        """The status of the event at `ptr`, unchecked as CuPy's own."""
+        stream = cls.events[ptr].stream
+        return stream.status if stream else 0
+
+    @property
+    def done(self):
+        return self.query(self.ptr) == 0
+
+    def synchronize(self):
+        if not self.done:
+            raise CUDARuntimeError(f"cudaError {self.query(self.ptr)}")
 
 
 class RawModule:
@@ -177,6 +204,7 @@ def module(warp=32, flavour="plain", order=0, gpus=1):
         getDeviceCount=lambda: gpus,
         getDeviceProperties=lambda index: properties,
         driverGetVersion=lambda: 0,
+        eventQuery=Event.query,
         runtimeGetVersion=lambda: 0,
     )
     cuda = types.SimpleNamespace(
