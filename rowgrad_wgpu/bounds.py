@@ -32,9 +32,11 @@ LANES: Final = 32
 JOINING: Final = 16
 """Roundings that join a row's partial sums, at most."""
 
-DIVISION: Final = 3
-"""Units of error of a division or a square root: WGSL grants 2.5."""
+DIVISION: Final = 5
+"""Units of error of a division: WGSL grants 2.5 ULP, each of up to two units."""
 
+ROOT: Final = 4 + DIVISION
+"""Units of error of a square root: WGSL has it as 1 over an inverse square root, which is granted 2 ULP."""
 
 SCALED: Final = 2.0**120
 """Where a variance is above this the row is scaled, and eps by way of its root: two more roundings of it."""
@@ -184,8 +186,8 @@ def _r_share(square: Doubles, square_error: Doubles, eps: float) -> Doubles:
     is: of squares that float32 takes for 0.
     """
     whole = square + eps
-    square_error = square_error + np.where(whole < SCALED, 0, 2 * (DIVISION + 1) * UNIT * eps)
-    share = 0.5 * square_error / whole + (2 * DIVISION + 2) * UNIT
+    square_error = square_error + np.where(whole < SCALED, 0, 2 * (ROOT + 1) * UNIT * eps)
+    share = 0.5 * square_error / whole + (ROOT + DIVISION + 2) * UNIT
     share = np.where(square_error < whole, share, np.inf)
     return np.select([np.isinf(square), whole > 0], [np.zeros_like(share), share], np.nan)
 
