@@ -1,4 +1,4 @@
-"""The gradient of a softmax and of a LayerNorm, on whatever device is here."""
+"""The gradients of a softmax, a LayerNorm and an RMSNorm, on whatever device is here."""
 
 import numpy as np
 
@@ -12,3 +12,4 @@ with rg.Device() as device:
     print(device.info)
     print("softmax:    dx", rg.softmax_back(y, dy, device=device)[0, :3])
     print("layer norm: dalpha", rg.layer_norm_back(x, dy, device=device).dalpha[:3])
+    print("RMS norm:   dalpha", rg.rms_norm_back(x, dy, device=device).dalpha[:3])

@@ -30,7 +30,7 @@ def train(dtype: npt.DTypeLike, norm_back: NormBackward, softmax_back: SoftmaxBa
     losses = []
     for _ in range(STEPS):
         x = data @ first
-        xhat = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + dtype_scalar(EPS, x))
+        xhat = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + EPS)
         hidden = xhat * alpha + beta
         logits = hidden @ second
         powers = np.exp(logits - logits.max(-1, keepdims=True))
@@ -40,15 +40,11 @@ def train(dtype: npt.DTypeLike, norm_back: NormBackward, softmax_back: SoftmaxBa
         dlogits = softmax_back(y, -target / y / SAMPLES)
         dhidden = dlogits @ second.T
         dx, dalpha, dbeta = norm_back(x, dhidden, alpha)
-        second -= dtype_scalar(RATE, x) * (hidden.T @ dlogits)
-        first -= dtype_scalar(RATE, x) * (data.T @ dx)
-        alpha -= dtype_scalar(RATE, x) * dalpha
-        beta -= dtype_scalar(RATE, x) * dbeta
+        second -= RATE * (hidden.T @ dlogits)
+        first -= RATE * (data.T @ dx)
+        alpha -= RATE * dalpha
+        beta -= RATE * dbeta
     return losses
-
-
-def dtype_scalar(value: float, like: Matrix) -> np.floating:
-    return like.dtype.type(value)
 
 
 def oracle_norm_back(x: Matrix, dy: Matrix, alpha: Matrix) -> tuple[Matrix, Matrix, Matrix]:

@@ -11,6 +11,7 @@ from rowgrad_wgpu import layer_norm_back
 from rowgrad_wgpu.contract import STORAGE
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
+ONES = np.ones((2, 3), np.float32)
 NAMES = ("quickstart.py", "resident.py", "verify_my_gradients.py", "train_layernorm.py")
 
 
@@ -79,13 +80,33 @@ def test_gradients_in_16_bits_hold(verified, storage):
 @pytest.mark.parametrize(
     ("held", "text"),
     [
-        ({"x": np.ones((2, 3), np.float32)}, "expected x and dy in mine.npz, got x"),
+        ({"x": ONES}, "expected x and dy in mine.npz, got x"),
         ({"x": np.ones((2, 3)), "dy": np.ones((2, 3))}, "got float64; convert"),
         (dict.fromkeys(("x", "dy"), np.ones((2, 3), STORAGE["bfloat16"])), "got |V2: pass --bfloat16?"),
-        (dict.fromkeys(("x", "dy", "dbeta"), np.ones((2, 3), np.float32)), "expected dbeta of shape (3,), got (2, 3)"),
+        (dict.fromkeys(("x", "dy", "dbeta"), ONES), "expected dbeta of shape (3,), got (2, 3)"),
+        ({"x": ONES, "dy": ONES[:1]}, "expected dy of shape (2, 3), as x, got (1, 3)"),
+        ({"x": ONES, "dy": ONES, "alpha": ONES[0, :2]}, "expected alpha of shape (3,), as x, got (2,)"),
     ],
 )
-def test_a_file_that_cannot_be_verified(verified, held, text):
+def test_arrays_that_cannot_be_verified(verified, held, text):
     status, told = verified(held)
+    assert status == 2
+    assert text in told
+
+
+@pytest.mark.parametrize(
+    ("fill", "text"),
+    [
+        (lambda file: np.save(file, np.ones((2, 3))), "expected an .npz, got one array"),
+        (lambda file: file.write(b"PK\x03\x04 and no more"), "not a zip file"),
+        (lambda file: file.write(b"x dy alpha"), "pickled"),
+        (lambda file: None, "No data left in file"),
+    ],
+)
+def test_a_file_that_cannot_be_verified(run, tmp_path, fill, text):
+    path = tmp_path / "mine.npz"
+    with path.open("wb") as file:
+        fill(file)
+    status, told = run("verify_my_gradients.py", "cpu", str(path))
     assert status == 2
     assert text in told

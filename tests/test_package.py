@@ -93,6 +93,7 @@ def test_the_source_archive_holds_what_it_is_built_from(built):
     with tarfile.open(next(built.glob("*.tar.gz"))) as archive:
         names = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
     assert {f"examples/browser/{name}" for name in page()} < names
+    assert {path.relative_to(ROOT).as_posix() for path in (ROOT / "tools").iterdir()} | {"Makefile"} < names
     assert shaders() | {"pyproject.toml", "README.md", "LICENSE", "rowgrad_wgpu/py.typed"} <= names
 
 
