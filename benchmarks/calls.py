@@ -20,7 +20,7 @@ from wgpu.utils.compute import compute_with_buffers
 
 import rowgrad_wgpu as rg
 from rowgrad_wgpu.contract import KERNELS
-from rowgrad_wgpu.plan import Extent, plan_launch
+from rowgrad_wgpu.plan import plan_launch, whole
 from rowgrad_wgpu.source import assemble_wgsl
 
 ROUNDS = 11
@@ -87,7 +87,7 @@ def numpy_call(device):
     there, and rows are summed through workgroup memory.
     """
     y, dy = random_pair(70, 768)
-    plan = plan_launch(KERNELS["softmax_back"], "float32", "float32", Extent(*y.shape, 2, 0, len(y)), device.limits)
+    plan = plan_launch(KERNELS["softmax_back"], "float32", "float32", whole(*y.shape), device.limits)
     [dispatch] = plan.dispatches
     text = assemble_wgsl(replace(plan.variant, subgroup=False))
     text = text.replace("var<uniform>", "var<storage, read>").replace("fn softmax_back(", "fn main(")

@@ -37,7 +37,8 @@ SHOWN_RESULTS = 24
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command; the exit status is 0 if all is well, 1 if a check or a run failed, 2 for a misuse."""
+    """Runs a command; the exit status is 0 if all is well, 1 if a check or a run failed, 2 for a misuse, 130 if it was
+    interrupted."""
     _print_what_the_encoding_has()
     options = _parser().parse_args(arguments)
     try:

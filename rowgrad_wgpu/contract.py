@@ -38,15 +38,12 @@ def storage_name(dtype: object) -> str:
 
     **Raises:** `DTypeError` for any other dtype, by name.
     """
-    if isinstance(dtype, np.dtype) and dtype in _NAMES:
-        return _NAMES[dtype]
     try:
         wanted = np.dtype(dtype)  # type: ignore[call-overload]
     except TypeError as error:
         raise DTypeError(f"expected a NumPy dtype, got {dtype!r}") from error
-    for name, known in STORAGE.items():
-        if wanted == known and wanted.isnative:
-            return name
+    if wanted in _NAMES:
+        return _NAMES[wanted]
     raise DTypeError(
         f"expected float32, float16 or bfloat16 (ml_dtypes.bfloat16) in native byte order, got {wanted};"
         " convert with .astype() first, nothing is cast silently"
@@ -56,9 +53,15 @@ def storage_name(dtype: object) -> str:
 def chunk_count(rows: int) -> int:
     """How many partial rows the parameter gradients of `rows` rows have: clamp(⌈rows / 64⌉, 1, 256).
 
-    The rule depends on the rows alone, never on the device, so the order of every sum is the same everywhere.
+    The rule depends on the rows alone, never on the device.
     """
     return min(max(-(-rows // CHUNK_ROWS), 1), MOST_CHUNKS)
+
+
+def column_additions(rows: int) -> int:
+    """How many additions a column's sum over `rows` rows has one after another: those of a chunk, then the chunks."""
+    chunks = chunk_count(rows)
+    return chunks + -(-rows // chunks)
 
 
 @dataclass(frozen=True)

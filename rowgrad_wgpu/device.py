@@ -24,7 +24,7 @@ import numpy.typing as npt
 from . import reference
 from .contract import KERNELS, STORAGE, Buffer, Kernel, chunk_count, storage_name
 from .errors import DeviceLost, DeviceUnavailable, DTypeError, Error, OutOfMemory, ShapeError
-from .plan import CELL_BYTES, Extent, Limits, Plan, kernel_named, plan_launch
+from .plan import CELL_BYTES, Extent, Limits, Plan, kernel_named, plan_launch, whole
 
 logger = logging.getLogger("rowgrad_wgpu")
 
@@ -43,7 +43,7 @@ SELF_TEST_TEAM: Final = 64
 LONGEST_WAIT: Final = 1e7
 """Seconds; what Python's locks take is limited."""
 
-_KIND_RANK: Final = {"discrete": 0, "integrated": 1, "virtual": 2, "software": 3, "cpu": 4}
+KIND_RANK: Final = {"discrete": 0, "integrated": 1, "virtual": 2, "software": 3, "cpu": 4}
 _API_RANK: Final = {"cuda": 0, "rocm": 0, "metal": 1, "vulkan": 1, "dx12": 2, "numpy": 3, "gl": 9}
 
 
@@ -51,7 +51,7 @@ _API_RANK: Final = {"cuda": 0, "rocm": 0, "metal": 1, "vulkan": 1, "dx12": 2, "n
 class DeviceInfo:
     """What a device is.
 
-    - `spec`: the text that opens it, as in `Device(spec)`.
+    - `spec`: the text that opens it, as in `Device(spec)`; of several alike it opens the first.
     - `backend`: `webgpu`, `cuda` or `cpu`; `api`: `metal`, `vulkan`, `dx12`, `gl`, `cuda`, `rocm` or `numpy`.
     - `name`: what the driver calls it.
     - `kind`: `discrete`, `integrated`, `virtual`, `software` or `cpu`.
@@ -172,14 +172,9 @@ def _survey_backend(name: str) -> tuple[list[Candidate], list[Missing]]:
     return found
 
 
-def _rank(candidate: Candidate) -> tuple[bool, int, int, int]:
+def _rank(candidate: Candidate) -> tuple[bool, bool, int, int]:
     info = candidate.info
-    return (
-        info.api == "gl",
-        _KIND_RANK.get(info.kind, 2),
-        0 if info.backend == "cuda" else 1,
-        _API_RANK.get(info.api, 5),
-    )
+    return info.api == "gl", info.backend != "cuda", KIND_RANK.get(info.kind, 2), _API_RANK.get(info.api, 5)
 
 
 class Device:
@@ -188,7 +183,8 @@ class Device:
     **Arguments:**
 
     - `spec`: `auto`, or the environment's `ROWGRAD_DEVICE` if that is set; `wgpu`; `wgpu:metal`, `wgpu:vulkan`,
-      `wgpu:dx12`, `wgpu:gl`; `wgpu:` and a part of the adapter's name; `cuda`, `cuda:1`, `rocm`, `rocm:1`; `cpu`.
+      `wgpu:dx12`, `wgpu:gl`; `wgpu:` or `wgpu:vulkan:` and a part of the adapter's name; `cuda`, `cuda:1`, `rocm`,
+      `rocm:1`; `cpu`.
 
     `auto` takes a GPU through CuPy, else a hardware adapter (discrete before integrated), else a software adapter, else
     the CPU; the last two log one warning on `rowgrad_wgpu`. OpenGL is taken by name only. A device that computes
@@ -318,10 +314,9 @@ class Device:
     def launch(self, kernel: str, **buffers: "Array") -> None:
         """Runs a kernel on Arrays, its buffers by their names in the contract.
 
-        Leading dimensions are free: rows are whatever lies before the axes a buffer ends with. `layer_norm_params` and
-        `sum_partials` take the number of chunks from `partial`'s shape, kernels that cut rows into parts that of the
-        parts from `sums`'. Through WGSL the latter take no 16-bit rows of odd d, two of which share a word. Returns
-        without waiting.
+        Leading dimensions are free: rows are whatever lies before the axes a buffer ends with. The number of chunks
+        comes from `partial`'s shape, that of the parts from `sums`'. Through WGSL kernels that cut rows into parts take
+        no 16-bit rows of odd d, two of which share a word. Returns without waiting.
 
         **Raises:** `ShapeError`, `DTypeError`, `OutOfMemory`, `DeviceLost`.
         """
@@ -546,7 +541,7 @@ class Array:
             return self.device._backend.export(self._memory() if self.size else None, self.shape, self.dtype)
 
     def free(self) -> None:
-        """Lets go of the memory now; the Array can no longer be used. A second call does nothing."""
+        """Lets go of the memory now. Using the Array raises `ShapeError` from then on; a second call does nothing."""
         self._freed = True
         self._buffer = None
 
@@ -726,8 +721,8 @@ def _matching(spec: str) -> tuple[list[Candidate], list[Missing]]:
     backends = {"auto": BACKENDS, "wgpu": ("webgpu",), "cuda": ("cuda",), "rocm": ("cuda",), "cpu": ("cpu",)}
     if family not in backends or (rest and family in ("auto", "cpu")):
         raise DeviceUnavailable(
-            "expected 'auto', 'wgpu', 'wgpu:metal|vulkan|dx12|gl', 'wgpu:<part of the adapter's name>', 'cuda[:n]',"
-            f" 'rocm[:n]' or 'cpu', got {spec!r}"
+            "expected 'auto', 'wgpu', 'wgpu:metal|vulkan|dx12|gl[:<part of the adapter's name>]',"
+            f" 'wgpu:<part of the adapter's name>', 'cuda[:n]', 'rocm[:n]' or 'cpu', got {spec!r}"
         )
     candidates: list[Candidate] = []
     missing: list[Missing] = []
@@ -745,8 +740,9 @@ def _named(info: DeviceInfo, family: str, rest: str) -> bool:
         return info.api == family and (not rest or info.spec == f"{family}:{rest}")
     if family == "cpu":
         return True
-    if rest.lower() in ("metal", "vulkan", "dx12", "gl"):
-        return info.api == rest.lower()
+    api, _, part = rest.lower().partition(":")
+    if api in ("metal", "vulkan", "dx12", "gl"):
+        return info.api == api and part in info.name.lower()
     return info.api != "gl" and rest.lower() in info.name.lower()
 
 
@@ -799,8 +795,7 @@ def _tested(backend: Backend, storage: str, wide: bool) -> tuple[AnyArray, AnyAr
     buffers = {name: backend.allocate(hosts["y"].nbytes) for name in ("y", "dy", "dx")}
     for name, host in hosts.items():
         backend.write(buffers[name], host.reshape(-1).view(np.uint8))
-    extent = Extent(3, d, 1, 0, 3)
-    plan = plan_launch(KERNELS["softmax_back"], storage, storage, extent, backend.limits)
+    plan = plan_launch(KERNELS["softmax_back"], storage, storage, whole(3, d), backend.limits)
     if wide:
         variant = replace(plan.variant, team=SELF_TEST_TEAM, cells=1, full=False, subgroup=False)
         plan = replace(plan, variant=variant)

@@ -18,7 +18,7 @@ class DeviceTimeout(Error):
 
 
 class OutOfMemory(Error, MemoryError):
-    """The device cannot hold the arrays; it works on afterwards."""
+    """The device or the host has no room for the arrays; the device works on afterwards."""
 
 
 class ShapeError(Error, ValueError):

@@ -23,7 +23,7 @@ from .errors import DTypeError, ShapeError
 from .plan import Extent, one_pass, row_step, split, whole
 
 BLOCK_BYTES: Final = 64 << 20
-"""Bytes of each host array that are on the device at once."""
+"""Bytes of each host array, were it float32, that are on the device at once; a `row_step` of rows at least."""
 
 Progress = Callable[[int, int], None]
 """Told how many rows are done, and of how many."""
@@ -72,7 +72,7 @@ def softmax_back(
     - `y`: `(..., d)` float32, float16 or bfloat16; the softmax's output.
     - `dy`: as `y`; gradient of the loss by `y`.
     - `out`: as `y`, apart from both; takes dx.
-    - `device`: a `Device` or a spec; with NumPy arrays the default device if None, opened once and kept.
+    - `device`: a `Device`, or a spec, whose device is opened once and kept; None is that of the Arrays, or `auto`.
     - `progress`: with NumPy arrays, called with (rows done, rows) after each block of rows.
 
     NumPy arrays may be strided, reversed, broadcast, Fortran-ordered, read-only or memory-mapped. Sums are float32.
@@ -123,8 +123,9 @@ def layer_norm_back(
     - `grads`: those wanted of "dx", "dalpha", "dbeta"; one that is not costs nothing and comes back as None.
     - `device`, `progress`: as for `softmax_back`.
 
-    The variance is the population's (divided by d), by the corrected two-pass algorithm. dα and dβ are float32,
-    summed row by row in chunks of rows, the chunks in order: neither the device nor its size changes that order.
+    The variance is the population's (divided by d), by the corrected two-pass algorithm. dα and dβ are float32, summed
+    in chunks of rows, which depend on the number of rows alone, and then over the chunks in order. Within a chunk a CPU
+    takes one row after another, a GPU's threads take rows by turns: devices may differ in the last bits.
 
     **Returns:** `LayerNormGrads(dx, dalpha, dbeta)`: dx as `x`; dalpha and dbeta `(d,)` float32, zeros for 0 rows.
 
@@ -219,7 +220,7 @@ class _Operands:
         if self.resident and is_gpu_array(out):
             out = self.device.asarray(out)
         kind = Array if self.resident else np.ndarray
-        if not isinstance(out, (Array, np.ndarray)) or not isinstance(out, kind) or isinstance(out, np.ma.MaskedArray):
+        if not isinstance(out, kind) or isinstance(out, np.ma.MaskedArray):
             raise DTypeError(
                 f"[{self.call}] expected {name} as {kind.__name__}, like the inputs, got {type(out).__name__}"
             )

@@ -192,11 +192,11 @@ class Variant:
     width: int
     team: int
     teams: int
-    cells: int
-    kept: int
-    looped: bool
-    full: bool
-    subgroup: bool
+    cells: int = 0
+    kept: int = 0
+    looped: bool = False
+    full: bool = False
+    subgroup: bool = False
 
     @property
     def aligned(self) -> bool:
@@ -311,7 +311,7 @@ def _column_variant(kernel: Kernel, storage: str, alpha: str, extent: Extent, li
     width, begin = _cell_width(storage, extent.d, limits, aligned)
     turns = chunk_turns(storage, extent, limits) if "partial" in kernel.parts else 1
     team = CHUNK_GROUP // turns if turns > 1 else min(COLUMN_THREADS, _most_threads(limits))
-    return Variant(kernel.name, storage, alpha, begin, width, team, turns, 0, 0, False, False, False)
+    return Variant(kernel.name, storage, alpha, begin, width, team, turns)
 
 
 def _part_variant(kernel: Kernel, storage: str, alpha: str, extent: Extent, limits: Limits, aligned: bool) -> Variant:
@@ -325,7 +325,7 @@ def _part_variant(kernel: Kernel, storage: str, alpha: str, extent: Extent, limi
     rounds = math.ceil(extent.part / width) + extent.parts  # its cells, then its row's parts
     team = SOFTWARE_TEAM if limits.software else min(HARDWARE_GROUP, _most_threads(limits))
     team = _widened(team, rounds, width, 1, limits)
-    return Variant(kernel.name, storage, alpha, begin, width, team, 1, 0, 0, False, False, team == limits.subgroup)
+    return Variant(kernel.name, storage, alpha, begin, width, team, 1, subgroup=team == limits.subgroup)
 
 
 def split(storage: str, extent: Extent, limits: Limits) -> int:
@@ -443,7 +443,8 @@ def _widened(team: int, cells: int, width: int, rows_in_turn: int, limits: Limit
 
 
 def _most_threads(limits: Limits) -> int:
-    """Threads of a workgroup at most: each has four floats of shared memory, and a word for its team."""
+    """Threads of a workgroup at most: each has half a vec4f in each of two arrays (team/shared, turns/shared), and a
+    word for its team."""
     return min(limits.threads_per_group, limits.shared_bytes // 20)
 
 

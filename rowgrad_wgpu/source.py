@@ -49,8 +49,7 @@ def _for_each_input(variant: Variant, text: str) -> list[str]:
 
 def assemble_probe(threads: int) -> str:
     """The WGSL text that tells how many threads of a workgroup of so many share a subgroup."""
-    constants = [f"const TEAM = {threads}u;", "const ROWS_IN_TURN = 1u;"]
-    return "\n".join([shader_text(PROBE), shader_text("lib/team/subgroup.wgsl"), *constants]) + "\n"
+    return "\n".join([shader_text(PROBE), shader_text("lib/team/subgroup.wgsl"), f"const TEAM = {threads}u;"]) + "\n"
 
 
 def part_files(variant: Variant) -> list[str]:

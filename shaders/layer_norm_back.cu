@@ -17,7 +17,7 @@
 // is read once: 3 passes over rows x d. Where only x is kept 4, else a row is read again for every sum: 7 passes.
 // Right for any d >= 1, any rows and any number of blocks.
 // Twin: layer_norm_back.wgsl. Oracle: reference.layer_norm_back.
-// Parts: lib/row, lib/team, lib/statistics, lib/gradient, lib/storage.
+// Parts: lib/row, lib/team, lib/statistics, lib/alpha, lib/gradient, lib/cell, lib/storage.
 
 KERNEL layer_norm_back(
     const F* __restrict__ x, const F* __restrict__ dy, const A* __restrict__ alpha, const float* __restrict__ eps,

@@ -21,7 +21,8 @@
 // u * xhat, phase 3 writes dx: 7 passes over rows x d, as many as layer_norm_back's where it keeps nothing.
 // Right for any d >= 1 and any number of parts, rows and blocks.
 // Twin: layer_norm_back_parts.wgsl. Oracle: reference.layer_norm_back.
-// Parts: lib/row, lib/part, lib/team, lib/statistics, lib/part_statistics, lib/gradient, lib/storage.
+// Parts: lib/row, lib/part, lib/team, lib/statistics, lib/part_statistics, lib/alpha, lib/gradient, lib/cell,
+// lib/storage.
 
 __device__ inline void part_gradient(
     const F* x, const F* dy, const A* alpha, float eps, F* dx, float* stats, float* sums, const Row& part,

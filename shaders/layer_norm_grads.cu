@@ -1,7 +1,7 @@
 // layer_norm_grads: layer_norm_back and layer_norm_params in one read of x and dy.
 //
 //   dx[r, j] = r * (u - mean(u) - xhat * mean(u * xhat)),  xhat = (x - mean) * r,  u = dy * alpha
-//   partial[c, 0, j] = sum_r dy[r, j] * xhat[r, j]     over the rows r of chunk c, ascending
+//   partial[c, 0, j] = sum_r dy[r, j] * xhat[r, j]     over the rows r of chunk c, by turns
 //   partial[c, 1, j] = sum_r dy[r, j]
 //
 //   argument   name         shape           type            access
@@ -24,7 +24,7 @@
 // all the way, and in the end the teams' sums are added in order. 3 passes over rows x d.
 // The same arithmetic in the same order as layer_norm_back and layer_norm_params.
 // Twin: layer_norm_grads.wgsl. Oracle: reference.layer_norm_back, reference.layer_norm_params.
-// Parts: lib/row, lib/team, lib/statistics, lib/gradient, lib/turns, lib/storage.
+// Parts: lib/row, lib/team, lib/statistics, lib/alpha, lib/gradient, lib/turns, lib/cell, lib/storage.
 
 struct ColumnSums {
   Columns dalpha[CELLS];

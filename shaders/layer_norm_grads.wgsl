@@ -1,7 +1,7 @@
 // layer_norm_grads: layer_norm_back and layer_norm_params in one read of x and dy.
 //
 //   dx[r, j] = r * (u - mean(u) - xhat * mean(u * xhat)),  xhat = (x - mean) * r,  u = dy * alpha
-//   partial[c, 0, j] = sum_r dy[r, j] * xhat[r, j]     over the rows r of chunk c, ascending
+//   partial[c, 0, j] = sum_r dy[r, j] * xhat[r, j]     over the rows r of chunk c, by turns
 //   partial[c, 1, j] = sum_r dy[r, j]
 //
 //   binding  name     shape           type            access

@@ -1,6 +1,6 @@
 // layer_norm_params: a LayerNorm's parameter gradients as one partial row per chunk of rows.
 //
-//   partial[c, 0, j] = sum_r dy[r, j] * (x[r, j] - mean[r]) * r[r]     over the rows r of chunk c, ascending
+//   partial[c, 0, j] = sum_r dy[r, j] * (x[r, j] - mean[r]) * r[r]     over the rows r of chunk c, by turns
 //   partial[c, 1, j] = sum_r dy[r, j]
 //
 //   binding  name     shape           type            access

@@ -11,7 +11,8 @@
 //
 // The same statistics, in the same order, as layer_norm_back's: dalpha does not depend on what else was asked for.
 // One pass over rows x d while a row fits, two for a longer one. Right for any d >= 1 and any rows.
-// Twin: layer_norm_stats.wgsl. Oracle: reference.layer_norm_stats. Parts: lib/row, lib/team, lib/statistics, lib/storage.
+// Twin: layer_norm_stats.wgsl. Oracle: reference.layer_norm_stats.
+// Parts: lib/row, lib/team, lib/statistics, lib/cell, lib/storage.
 
 KERNEL layer_norm_stats(
     const F* __restrict__ x, const float* __restrict__ eps, float* __restrict__ stats, int d, long long row_count) {

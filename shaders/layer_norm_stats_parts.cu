@@ -16,7 +16,7 @@
 // The same statistics, in the same order, as layer_norm_back_parts': phases 0 and 1 are its own, phase 2 writes.
 // 2 passes over rows x d. Right for any d >= 1 and any number of parts, rows and blocks.
 // Twin: layer_norm_stats_parts.wgsl. Oracle: reference.layer_norm_stats.
-// Parts: lib/row, lib/part, lib/team, lib/statistics, lib/part_statistics, lib/storage.
+// Parts: lib/row, lib/part, lib/team, lib/statistics, lib/part_statistics, lib/cell, lib/storage.
 
 KERNEL layer_norm_stats_parts(
     const F* __restrict__ x, const float* __restrict__ eps, float* __restrict__ stats, float* sums, int d,

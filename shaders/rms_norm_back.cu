@@ -19,7 +19,7 @@
 // row. While a row fits (KEPT = 2) each element is read once: 3 passes over rows x d. Where only x is kept 4, else a row
 // is read again for every sum: 6 passes. Right for any d >= 1, any rows and any number of blocks.
 // Twin: rms_norm_back.wgsl. Oracle: reference.rms_norm_back.
-// Parts: lib/row, lib/team, lib/statistics, lib/gradient, lib/storage.
+// Parts: lib/row, lib/team, lib/statistics, lib/alpha, lib/gradient, lib/cell, lib/storage.
 
 // The statistics of a row that is not centred: its r.
 template <bool KEEP>

@@ -11,7 +11,7 @@
 //
 // A team of TEAM threads takes a row. While a row fits (KEPT = 2) each element is read once: 3 passes over rows x d in
 // all; where only y is kept 4, else 5. Right for any d >= 1, any rows and any number of blocks.
-// Twin: softmax_back.wgsl. Oracle: reference.softmax_back. Parts: lib/row, lib/team, lib/storage.
+// Twin: softmax_back.wgsl. Oracle: reference.softmax_back. Parts: lib/row, lib/team, lib/cell, lib/storage.
 
 __device__ inline void softmax_row(const F* y, const F* dy, F* dx, const Row& row) {
   const int steps = steps_of(row);

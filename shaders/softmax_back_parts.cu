@@ -15,7 +15,8 @@
 //
 // A block takes a part of a row. Phase 0 sums dy * y over the part, phase 1 over the row's parts and writes dx.
 // 5 passes over rows x d. Right for any d >= 1 and any number of parts, rows and blocks.
-// Twin: softmax_back_parts.wgsl. Oracle: reference.softmax_back. Parts: lib/row, lib/part, lib/team, lib/storage.
+// Twin: softmax_back_parts.wgsl. Oracle: reference.softmax_back.
+// Parts: lib/row, lib/part, lib/team, lib/cell, lib/storage.
 
 __device__ inline Shares<1> inner_share(const F* y, const F* dy, const Row& part) {
   const int steps = steps_of(part);

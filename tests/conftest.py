@@ -35,7 +35,7 @@ if "ROWGRAD_TINT" in os.environ:
 
 
 def pytest_terminal_summary(terminalreporter):
-    """What FXC took for each shader, from both processes of the suite: as long the first launch waits on Windows."""
+    """What FXC took for each shader, from both processes of the suite: about what a first launch on Windows waits."""
     reports = [*terminalreporter.getreports("passed"), *terminalreporter.getreports("failed")]
     recorded = [times for report in reports for name, times in report.user_properties if name == "fxc"]
     seconds = {shader: taken for times in recorded for shader, taken in times.items()}

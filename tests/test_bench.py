@@ -13,7 +13,7 @@ from grids import inputs
 from test_package import PACKAGE, imported
 
 from rowgrad_wgpu import bench, bounds, cli, picture, source
-from rowgrad_wgpu.contract import STORAGE, chunk_count
+from rowgrad_wgpu.contract import STORAGE, column_additions
 from rowgrad_wgpu.device import Device
 from rowgrad_wgpu.errors import Error, OutOfMemory
 from rowgrad_wgpu.yardstick import webgpu as yardstick_webgpu
@@ -266,8 +266,7 @@ def test_the_yardstick_is_right(device, shape, storage):
     assert bounds.share(dx.numpy(), bounds.softmax_back(given["y"], given["dy"], storage)) <= 1
     sums = [device.empty(shape[1], np.float32) for _ in range(2)]
     yardstick.layer_norm_back(resident["x"], resident["dy"], resident["alpha"], 1e-3, dx, *sums)()
-    chunks = chunk_count(shape[0])
-    additions = chunks + -(-shape[0] // chunks)
+    additions = column_additions(shape[0])
     expected = bounds.layer_norm_back(given["x"], given["dy"], given["alpha"], 1e-3, storage, additions)
     for name, got in zip(("dx", "dalpha", "dbeta"), (dx, *sums), strict=True):
         assert bounds.share(got.numpy(), getattr(expected, name)) <= 1, name

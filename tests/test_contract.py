@@ -191,6 +191,21 @@ def test_every_cuda_part_is_used():
     assert used == {name for name in CUDA if not name.startswith("yardstick/")}
 
 
+@KERNEL
+@pytest.mark.parametrize("ending", ["wgsl", "cu"])
+def test_the_header_names_the_parts(kernel, ending):
+    """The files and folders of `shaders/lib` that come with it; gpu.cuh comes with every CUDA text."""
+    variant = next(iter(variants_of(kernel, (8,), WEBGPU if ending == "wgsl" else UNLIMITED)))
+    files = part_files(variant) if ending == "wgsl" else cuda_files(variant)[1:-1]
+    header, _, _ = shader_text(f"{kernel.name}.{ending}").partition("\n\n")
+    assert set(re.findall(r"lib/\w+", header.partition("Parts:")[2])) == {re.match(r"lib/\w+", one)[0] for one in files}
+
+
+@KERNEL
+def test_a_kernel_has_a_test_of_its_name(kernel):
+    assert (Path(__file__).parent / f"test_{kernel.name}.py").is_file()
+
+
 @pytest.mark.parametrize("name", CUDA)
 def test_cuda_needs_no_header(name):
     """hipcc alone wants its own; NVRTC and hipRTC have no standard ones."""

@@ -23,7 +23,7 @@ fn convert(@builtin(global_invocation_id) id: vec3u) {{
 WIDEN = MAIN.format(source="Cell", result="vec4u", expression="bitcast<vec4u>(widen(source[id.x]))")
 NARROWED = MAIN.format(source="vec4u", result="Cell", expression="narrow(bitcast<vec4f>(source[id.x]))")
 
-# The bits of the largest finite value, of a float32's first dropped bit, and how far the exponent and mantissa move.
+# The bits of the largest finite value and of infinity; how many bits of a float32's mantissa are dropped.
 LARGEST = {"float16": 0x7BFF, "bfloat16": 0x7F7F}
 INFINITY = {"float16": 0x7C00, "bfloat16": 0x7F80}
 DROPPED = {"float16": 13, "bfloat16": 16}

@@ -56,12 +56,9 @@ def test_every_tier(host_gpu, whole_rows, d, storage):
     assert all(result.ok for result in check.check_case(host_gpu, case))
 
 
-@pytest.mark.parametrize("warp", [32, 64])
 @pytest.mark.parametrize("order", [1, 2, 3])
-def test_the_order_of_the_threads_changes_no_bit(host_gpu, warp, order):
-    if host_gpu._backend._properties["warpSize"] != warp:
-        return
-    turned = hostgpu.open_device(warp, order=order)
+def test_the_order_of_the_threads_changes_no_bit(host_gpu, order):
+    turned = hostgpu.open_device(host_gpu._backend._properties["warpSize"], order=order)
     for rows, d in ((9, 33), (130, 64), (2, 2 * EASY_D), (2, 8 * EASY_D)):
         case = check.random_case(rows, d, STORAGE["float32"])
         assert all(result.ok for result in check.check_case(turned, case))
@@ -96,7 +93,6 @@ def buffers(device, case):
 @pytest.mark.parametrize(("rows", "d"), [(5, 33), (130, 32), (66, 7)])
 def test_the_buffers_are_laid_out_as_webgpus(host_gpu, adapter, rows, d, storage):
     """Same shapes, same places: element by element the two may differ by both their bounds."""
-    given = inputs(rows, d, storage)
     case = check.random_case(rows, d, STORAGE[storage])
     ours, theirs = buffers(host_gpu, case), buffers(adapter, case)
     chunks = chunk_count(rows)
@@ -109,4 +105,3 @@ def test_the_buffers_are_laid_out_as_webgpus(host_gpu, adapter, rows, d, storage
     partial = np.stack([norm.dalpha.bound, norm.dbeta.bound])
     assert ours[3].shape == theirs[3].shape == (chunks, 2, d)
     assert np.all(np.abs(ours[3].astype(np.float64) - theirs[3]) <= 2 * partial)
-    assert given["x"].shape == ours[1].shape

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from types import SimpleNamespace
 
 import ml_dtypes
 import numpy as np
@@ -12,6 +13,7 @@ from hostile_inputs import shifted
 import rowgrad_wgpu as rg
 from rowgrad_wgpu import device as facade
 from rowgrad_wgpu import ops
+from rowgrad_wgpu.backends import webgpu
 
 
 @pytest.fixture
@@ -26,6 +28,22 @@ def test_devices_lists_what_opens_best_first():
     for info in found:
         with rg.Device(info.spec) as opened:
             assert opened.info == info
+
+
+LAPTOP = [("Vulkan", "IntegratedGPU", "Intel UHD"), ("D3D12", "IntegratedGPU", "Intel UHD")]
+LAPTOP += [("Vulkan", "DiscreteGPU", "RTX 4060"), ("D3D12", "DiscreteGPU", "RTX 4060"), ("OpenGL", "CPU", "llvmpipe")]
+
+
+def test_each_of_several_adapters_is_opened_by_its_spec(monkeypatch):
+    """Two GPUs through two interfaces: each spec names one of them, that of an interface alone the best."""
+    found = [
+        SimpleNamespace(info={"backend_type": api, "adapter_type": kind, "device": name}) for api, kind, name in LAPTOP
+    ]
+    monkeypatch.setattr(webgpu, "_adapters", lambda: found)
+    listed = [one.info for one in webgpu.survey()[0]]
+    assert [(info.spec, info.name) for info in listed[:2]] == [("wgpu:vulkan", "RTX 4060"), ("wgpu:dx12", "RTX 4060")]
+    for info in listed:
+        assert facade._matching(info.spec)[0][0].info == info
 
 
 def test_auto_takes_the_first_and_warns_of_software(caplog):
@@ -57,6 +75,15 @@ def test_a_spec_that_nothing_answers_to(spec, monkeypatch):
 @pytest.mark.parametrize("rank", [("discrete", "integrated"), ("integrated", "software"), ("software", "cpu")])
 def test_the_ranking(rank):
     infos = [rg.DeviceInfo("s", "webgpu", "vulkan", "n", kind) for kind in rank]
+    candidates = [facade.Candidate(info, lambda: None) for info in reversed(infos)]
+    assert [one.info for one in sorted(candidates, key=facade._rank)] == infos
+
+
+def test_a_gpu_through_cupy_comes_before_any_adapter():
+    infos = [
+        rg.DeviceInfo("s", "cuda", "rocm", "n", "integrated"),
+        rg.DeviceInfo("s", "webgpu", "vulkan", "n", "discrete"),
+    ]
     candidates = [facade.Candidate(info, lambda: None) for info in reversed(infos)]
     assert [one.info for one in sorted(candidates, key=facade._rank)] == infos
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from grids import inputs, small_where_slow, whole
 
+from rowgrad_wgpu import layer_norm_back
 from rowgrad_wgpu.contract import STORAGE, chunk_count
 from rowgrad_wgpu.errors import ShapeError
 from rowgrad_wgpu.plan import SOFTWARE_TEAM, SUMMED_ELEMENTS, one_pass
@@ -11,7 +12,7 @@ from rowgrad_wgpu.plan import SOFTWARE_TEAM, SUMMED_ELEMENTS, one_pass
 NARROW_D = SOFTWARE_TEAM * SUMMED_ELEMENTS[True]  # the longest row of a software adapter's narrowest team
 
 
-def launched(device, given, chunks, in_one_pass):
+def by_kernels(device, given, chunks, in_one_pass):
     """dx, stats and partial, by layer_norm_grads or by the two kernels."""
     rows, d = given["x"].shape
     arrays = {name: device.asarray(given[name]) for name in ("x", "dy", "alpha")}
@@ -47,7 +48,7 @@ def test_the_bits_of_the_two_kernels_in_wider_teams(adapter):
 def assert_same_bits(device, rows, d, storage):
     given = inputs(rows, d, storage)
     chunks = chunk_count(rows)
-    one, two = (launched(device, given, chunks, in_one_pass) for in_one_pass in (True, False))
+    one, two = (by_kernels(device, given, chunks, in_one_pass) for in_one_pass in (True, False))
     for name in one:
         assert one[name].tobytes() == two[name].tobytes(), name
 
@@ -63,28 +64,23 @@ def test_chunks_that_end_inside_a_word(device, rows, d, storage):
 def test_rows_that_share_words_are_refused_on_a_gpu(webgpu, monkeypatch):
     monkeypatch.setattr(webgpu._backend, "limits", replace(webgpu.limits, software=False))
     with pytest.raises(ShapeError, match="use layer_norm_back and layer_norm_params"):
-        launched(webgpu, inputs(70, 37, "bfloat16"), 2, True)
+        by_kernels(webgpu, inputs(70, 37, "bfloat16"), 2, True)
 
 
 @pytest.mark.parametrize("chunks", [1, 3, 10, 40])
 def test_any_number_of_chunks(device, chunks):
     given = inputs(10, 8, "float32")
-    one, two = (launched(device, given, chunks, in_one_pass) for in_one_pass in (True, False))
+    one, two = (by_kernels(device, given, chunks, in_one_pass) for in_one_pass in (True, False))
     assert one["partial"].tobytes() == two["partial"].tobytes()
 
 
 def test_no_rows_give_zeros(device):
-    got = launched(device, inputs(0, 8, "float16"), 3, True)
+    got = by_kernels(device, inputs(0, 8, "float16"), 3, True)
     assert not got["partial"].any()
 
 
-def test_layer_norm_back_takes_it(device, monkeypatch):
-    from rowgrad_wgpu import ops
-
+def test_layer_norm_back_takes_it(device, launched):
     given = inputs(70, 32, "float32")
     assert one_pass("float32", whole(70, 32), device.limits)
-    names = []
-    run = device._run
-    monkeypatch.setattr(device, "_run", lambda record, *rest: (names.append(record.name), run(record, *rest)))
-    ops.layer_norm_back(given["x"], given["dy"], given["alpha"], device=device)
-    assert names == ["layer_norm_grads", "sum_partials"]
+    layer_norm_back(given["x"], given["dy"], given["alpha"], device=device)
+    assert launched == ["layer_norm_grads", "sum_partials"]

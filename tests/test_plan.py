@@ -194,7 +194,7 @@ def check_threads(kernel, plan, limits):
     variant = plan.variant
     assert variant.team & (variant.team - 1) == 0
     assert 1 <= variant.threads <= min(limits.threads_per_group, 256)
-    assert 32 * variant.threads + 4 * variant.teams <= min(limits.shared_bytes, 16 << 10)
+    assert 16 * variant.threads + 4 * variant.teams <= min(limits.shared_bytes, 16 << 10)
 
 
 def check_fields(kernel, plan, limits):

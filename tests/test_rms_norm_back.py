@@ -1,20 +1,15 @@
 import numpy as np
 import pytest
-from grids import inputs, small_where_slow
+from grids import KEPT_D, inputs, small_where_slow
 from test_reference import differences
 
 from rowgrad_wgpu import bounds, layer_norm_back, reference, rms_norm_back
-from rowgrad_wgpu.contract import STORAGE, chunk_count
+from rowgrad_wgpu.contract import STORAGE, column_additions
 from rowgrad_wgpu.errors import ShapeError
-from rowgrad_wgpu.plan import SOFTWARE_KEPT, SOFTWARE_TEAM
-
-KEPT_D = SOFTWARE_TEAM * SOFTWARE_KEPT
 
 
 def expected_of(given, storage, eps):
-    rows = given["x"].shape[0]
-    chunks = chunk_count(rows)
-    sums = chunks + -(-rows // chunks)
+    sums = column_additions(len(given["x"]))
     return bounds.rms_norm_back(given["x"], given["dy"], given["alpha"], eps, storage, sums)
 
 

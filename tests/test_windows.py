@@ -14,16 +14,37 @@ from rowgrad_wgpu.device import Device
 SHAPES = ((300, 5), (301, 4), (64, 33), (70, 33), (1000, 8), (7, 130))  # 70 rows: chunks that end inside a word
 
 
+def by_rows(adapter: Device) -> Device:
+    """A second device on the adapter, planned as for a CPU: one team walks a chunk's rows, so that a window may end
+    inside it."""
+    device = Device(adapter.info.spec)
+    device._backend.limits = dataclasses.replace(device.limits, software=True)
+    return device
+
+
+@pytest.fixture
+def single(adapter):
+    """A device whose limits stay as they are."""
+    with by_rows(adapter) as device:
+        yield device
+
+
 @pytest.fixture
 def tiny(adapter):
-    """A device whose bindings hold four rows or so, and whose loops end after 37 rows of a chunk."""
-    with Device(adapter.info.spec) as device:
+    """A device whose limits a test may shrink."""
+    with by_rows(adapter) as device:
         yield device
 
 
 def shrink(device: Device, binding_bytes: int) -> None:
     device._plans.clear()
     device._backend.limits = dataclasses.replace(device.limits, binding_bytes=binding_bytes, groups_per_dimension=3)
+
+
+def dispatches(device: Device, kernel: str, storage: str, rows: int, d: int) -> int:
+    """How many dispatches the device cuts a launch into."""
+    record = plan.kernel_named(kernel)
+    return len(plan.plan_launch(record, storage, storage, plan.whole(rows, d), device.limits).dispatches)
 
 
 def gradients(device: Device, given: dict[str, np.ndarray]) -> list[bytes]:
@@ -34,16 +55,13 @@ def gradients(device: Device, given: dict[str, np.ndarray]) -> list[bytes]:
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("storage", STORAGE)
-def test_windows_do_not_change_a_bit(tiny, adapter, shape, storage):
+def test_windows_do_not_change_a_bit(tiny, single, shape, storage):
     rows, d = shape
     given = inputs(rows, d, storage)
-    whole = gradients(adapter, given)
-    shrink(tiny, 8 * d + 16 + adapter.limits.binding_alignment + 16 * d)  # a chunk's sums and four rows of float32
-    cut = plan.plan_launch(
-        plan.kernel_named("layer_norm_params"), storage, storage, plan.Extent(rows, d, 2, 0, rows), tiny.limits
-    )
-    assert len(cut.dispatches) > rows // 20 > 0 or rows < 20
-    assert gradients(tiny, given) == whole
+    expected = gradients(single, given)
+    shrink(tiny, 8 * d + 16 + tiny.limits.binding_alignment + 16 * d)  # a chunk's sums and four rows of float32
+    assert dispatches(tiny, "layer_norm_params", storage, rows, d) > rows // 20 > 0 or rows < 20
+    assert gradients(tiny, given) == expected
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -56,42 +74,30 @@ def test_blocks_do_not_change_a_bit(device, shape, storage, monkeypatch):
     assert gradients(device, given) == whole
 
 
-def test_a_chunk_longer_than_the_loops(adapter, monkeypatch):
-    given = inputs(1000, 3, "float32")
-    whole = gradients(adapter, given)
-    monkeypatch.setattr(webgpu, "LOOP_ITERATIONS", 50)
-    with Device(adapter.info.spec) as device:
-        cut = plan.plan_launch(
-            plan.kernel_named("layer_norm_params"),
-            "float32",
-            "float32",
-            plan.Extent(1000, 3, 2, 0, 1000),
-            device.limits,
-        )
-        assert len(cut.dispatches) >= 20
-        assert gradients(device, given) == whole
+def test_a_chunk_longer_than_the_loops(tiny, single):
+    rows, d = 1000, 3
+    given = inputs(rows, d, "float32")
+    expected = gradients(single, given)
+    tiny._backend.limits = dataclasses.replace(tiny.limits, loop_iterations=50)
+    assert dispatches(tiny, "layer_norm_params", "float32", rows, d) >= 20
+    assert gradients(tiny, given) == expected
 
 
-def test_more_chunks_than_a_binding_holds(adapter):
+def test_more_chunks_than_a_binding_holds(tiny, single):
     rows, d = 300, 16
     given = inputs(rows, d, "float32")
-    whole = gradients(adapter, given)
-    with Device(adapter.info.spec) as device:
-        shrink(device, 8 * d * 2 + 16 + adapter.limits.binding_alignment + 1)
-        sums = plan.plan_launch(
-            plan.kernel_named("sum_partials"), "float32", "float32", plan.Extent(rows, d, 5, 0, rows), device.limits
-        )
-        assert len(sums.dispatches) == 3
-        assert gradients(device, given) == whole
+    expected = gradients(single, given)
+    shrink(tiny, 8 * d * 2 + 16 + tiny.limits.binding_alignment + 1)
+    assert dispatches(tiny, "sum_partials", "float32", rows, d) == 3
+    assert gradients(tiny, given) == expected
 
 
-def test_several_submissions(adapter, monkeypatch):
+def test_several_submissions(tiny, single, monkeypatch):
     given = inputs(500, 8, "float32")
-    whole = gradients(adapter, given)
-    monkeypatch.setattr(webgpu, "DISPATCH_ELEMENTS", 800)
+    expected = gradients(single, given)
     monkeypatch.setattr(webgpu, "STAGING_BYTES", 4096)
-    with Device(adapter.info.spec) as device:
-        assert gradients(device, given) == whole
+    tiny._backend.limits = dataclasses.replace(tiny.limits, dispatch_elements=800)
+    assert gradients(tiny, given) == expected
 
 
 def test_progress_is_told_after_each_block(cpu, monkeypatch):

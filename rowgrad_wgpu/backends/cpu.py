@@ -26,8 +26,8 @@ BLOCK_ELEMENTS: Final = 1 << 17
 besides their work does not weigh."""
 
 LONG_ROW: Final = 512
-"""From this d on NumPy's buffer is as short as this. Where rows are shorter than the buffer, NumPy first copies each
-row's scalar to every element of one; for long rows that costs more than it saves."""
+"""From this d on NumPy's buffer is as short as this. Where rows are shorter than the buffer, NumPy copies each scalar
+of a column through it before it is broadcast over a row; for long rows that costs more than it saves."""
 
 Singles = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]

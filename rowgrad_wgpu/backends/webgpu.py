@@ -24,9 +24,9 @@ import wgpu
 import wgpu.backends.wgpu_native as native
 
 from ..contract import KERNELS, Kernel
-from ..device import WAIT_SECONDS, Adopted, Candidate, DeviceInfo, Missing, logger
+from ..device import KIND_RANK, WAIT_SECONDS, Adopted, Candidate, DeviceInfo, Missing, logger
 from ..errors import DeviceLost, DeviceTimeout, DeviceUnavailable, DTypeError, Error, OutOfMemory
-from ..plan import CELL_BYTES, DISPATCH_ELEMENTS, LOOP_ITERATIONS, SOFTWARE_TEAM, Dispatch, Limits, Plan, Variant
+from ..plan import CELL_BYTES, SOFTWARE_TEAM, WEBGPU, Dispatch, Plan, Variant
 from ..source import assemble_probe, assemble_wgsl
 
 STAGING_BYTES: Final = 32 << 20
@@ -42,12 +42,7 @@ LEAST_UPLOAD_BLOCK: Final = 1 << 16
 LEAST_BUFFER: Final = 32
 MOST_PIPELINES: Final = 512
 MOST_UNIFORMS: Final = 1024
-MOST_GROUPS_KEPT: Final = 1024
-
-# WebGPU's own defaults: a shader that stays below them runs on every adapter.
-MOST_THREADS: Final = 256
-MOST_SHARED_BYTES: Final = 16 << 10
-MOST_GROUPS: Final = 65_535
+MOST_BIND_GROUPS: Final = 1024
 
 SUBGROUP_FEATURES: Final = ("subgroup", "subgroups")
 """wgpu-native's name of the feature, and WebGPU's."""
@@ -69,7 +64,8 @@ def survey() -> tuple[list[Candidate], list[Missing]]:
     adapters = _adapters()
     if not adapters:
         return [], [Missing("wgpu", "no Vulkan, Metal, DX12 or OpenGL driver answers")]
-    return [_candidate(adapter, adapters) for adapter in adapters], []
+    best_first = sorted(adapters, key=lambda one: KIND_RANK[_kind(one)])
+    return [_candidate(adapter, best_first) for adapter in best_first], []
 
 
 def _adapters() -> list[Any]:
@@ -125,13 +121,16 @@ def _quiet_runtime_folder() -> Iterator[None]:
         del os.environ["XDG_RUNTIME_DIR"]
 
 
-def _candidate(adapter: Any, adapters: list[Any]) -> Candidate:
-    info = adapter.info
+def _kind(adapter: Any) -> str:
+    return _KINDS.get(adapter.info["adapter_type"], "virtual")
+
+
+def _candidate(adapter: Any, best_first: list[Any]) -> Candidate:
+    info, kind = adapter.info, _kind(adapter)
     api = _APIS[info["backend_type"]]
     name = info["device"] or info["description"] or info["vendor"] or "unnamed adapter"
-    first = next(one for one in adapters if _APIS[one.info["backend_type"]] == api)
-    spec = f"wgpu:{api}" if first is adapter else f"wgpu:{name}"
-    kind = _KINDS.get(info["adapter_type"], "virtual")
+    first = next(one for one in best_first if _APIS[one.info["backend_type"]] == api)
+    spec = f"wgpu:{api}" if first is adapter else f"wgpu:{api}:{name}"
     return Candidate(DeviceInfo(spec, "webgpu", api, name, kind), lambda: WebGPUBackend(adapter, kind == "software"))
 
 
@@ -221,17 +220,14 @@ class WebGPUBackend:
             self._device = _request_device(adapter)
         self._adapter = adapter
         known = self._device.limits
-        self.limits = Limits(
+        self.limits = replace(
+            WEBGPU,  # a shader that stays below these runs on every adapter
             binding_bytes=int(known["max-storage-buffer-binding-size"]),
             binding_alignment=int(known["min-storage-buffer-offset-alignment"]),
-            groups_per_dimension=min(int(known["max-compute-workgroups-per-dimension"]), MOST_GROUPS),
-            threads_per_group=min(int(known["max-compute-invocations-per-workgroup"]), MOST_THREADS),
-            shared_bytes=min(int(known["max-compute-workgroup-storage-size"]), MOST_SHARED_BYTES),
-            loop_iterations=LOOP_ITERATIONS,
-            dispatch_elements=DISPATCH_ELEMENTS,
-            pointers=False,
+            groups_per_dimension=min(int(known["max-compute-workgroups-per-dimension"]), WEBGPU.groups_per_dimension),
+            threads_per_group=min(int(known["max-compute-invocations-per-workgroup"]), WEBGPU.threads_per_group),
+            shared_bytes=min(int(known["max-compute-workgroup-storage-size"]), WEBGPU.shared_bytes),
             software=software,
-            subgroup=0,
         )
         self._buffer_bytes = int(known["max-buffer-size"])
         self._layouts: dict[str, Any] = {}
@@ -346,7 +342,7 @@ class WebGPUBackend:
 
     def describe(self) -> dict[str, Any]:
         """The adapter's limits and features that matter."""
-        features = ("shader-f16", "subgroup", "timestamp-query")
+        features = ("shader-f16", *SUBGROUP_FEATURES, "timestamp-query")
         return {
             "adapter": self._adapter.summary,
             "driver": self._adapter.info["description"],
@@ -418,7 +414,7 @@ class WebGPUBackend:
                 logger.debug("subgroups: %s", error)
                 continue
             self._subgroup_header = header
-            return threads if (found == threads).all() else 0
+            return threads if (found == (1 << threads) - 1).all() else 0
         return 0
 
     def _probe(self, text: str, threads: int) -> npt.NDArray[np.uint32]:
@@ -468,7 +464,7 @@ class WebGPUBackend:
         kept = self._groups.get(key)
         if kept is None:
             kept = self._groups[key] = dispatch, self._create_group(kernel, dispatch, natives)
-            if len(self._groups) > MOST_GROUPS_KEPT:
+            if len(self._groups) > MOST_BIND_GROUPS:
                 self._groups.popitem(last=False)
         return kept[1]
 

@@ -16,6 +16,7 @@ fn store(row: Row, q: u32, quad: vec4f) {
   store_pair(row, word, column, cell.x);
   store_pair(row, word + 1u, column + 2u, cell.y);
   if (ROWS_IN_TURN > 1u) {
+    // An even row of odd d ends in a low half: in its last quad's cell.x, or in cell.y where d % 4 is 3.
     let end = row.shift + row.length;
     last = select(last, select(cell.x, cell.y, end % 4u == 3u) & 0xffffu, q == end / 4u);
   }
