@@ -41,11 +41,11 @@ def main() -> int:
 
 def read(path: Path, bfloat16: bool = False) -> dict[str, np.ndarray]:
     """The arrays of the file by name."""
-    file = np.load(path, allow_pickle=False)
-    if not isinstance(file, np.lib.npyio.NpzFile):
-        raise rg.DTypeError(f"expected an .npz, got one array in {path.name}")
-    with file:
-        given = dict(file)
+    with path.open("rb") as file:
+        held = np.load(file, allow_pickle=False)
+        if not isinstance(held, np.lib.npyio.NpzFile):
+            raise rg.DTypeError(f"expected an .npz, got one array in {path.name}")
+        given = dict(held)
     if not {"x", "dy"} <= set(given):
         raise rg.ShapeError(f"expected x and dy in {path.name}, got {', '.join(given) or 'nothing'}")
     for name, one in given.items():

@@ -57,6 +57,12 @@ def small_where_slow(device: Device, rows: int, d: int) -> None:
         pytest.skip(f"the host GPU runs small shapes only, not {rows}×{d}")
 
 
+def rounds_as_written(device: Device) -> bool:
+    """Whether all kernels round where their texts do. A GPU's compiler may contract or reorder one otherwise than the
+    next; those of software adapters and of the host GPU were seen not to."""
+    return device.info.kind in ("software", "cpu") or device.info.backend == "cuda"
+
+
 def whole(rows: int, d: int, chunks: int | None = None) -> Extent:
     """All rows of an array, in so many chunks or in those of the contract."""
     return plan.whole(rows, d) if chunks is None else Extent(rows, d, chunks, 0, rows)

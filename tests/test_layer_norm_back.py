@@ -1,6 +1,15 @@
 import numpy as np
 import pytest
-from grids import FEW_D, LAYER_NORM_D, LAYER_NORM_D_IN_16_BITS, ROWS, check_layer_norm, inputs, small_where_slow
+from grids import (
+    FEW_D,
+    LAYER_NORM_D,
+    LAYER_NORM_D_IN_16_BITS,
+    ROWS,
+    check_layer_norm,
+    inputs,
+    rounds_as_written,
+    small_where_slow,
+)
 
 from rowgrad_wgpu import layer_norm_back, reference
 from rowgrad_wgpu.contract import STORAGE
@@ -176,7 +185,9 @@ def test_a_gradient_does_not_depend_on_what_else_is_asked_for(device, grads):
     whole = layer_norm_back(x, dy, alpha, device=device)
     got = layer_norm_back(x, dy, alpha, grads=grads, device=device)
     for name in ("dx", "dalpha", "dbeta"):
-        if name in grads:
-            assert getattr(got, name).tobytes() == getattr(whole, name).tobytes()
-        else:
+        if name not in grads:
             assert getattr(got, name) is None
+        elif rounds_as_written(device):
+            assert getattr(got, name).tobytes() == getattr(whole, name).tobytes()
+        else:  # dx alone is another kernel's
+            np.testing.assert_allclose(getattr(got, name), getattr(whole, name), rtol=1e-5, atol=1e-5)

@@ -2,9 +2,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from grids import inputs, small_where_slow, whole
+from grids import inputs, rounds_as_written, small_where_slow, whole
 
-from rowgrad_wgpu import layer_norm_back
+from rowgrad_wgpu import bounds, layer_norm_back
 from rowgrad_wgpu.contract import STORAGE, chunk_count
 from rowgrad_wgpu.errors import ShapeError
 from rowgrad_wgpu.plan import SOFTWARE_TEAM, SUMMED_ELEMENTS, one_pass
@@ -46,11 +46,25 @@ def test_the_bits_of_the_two_kernels_in_wider_teams(adapter):
 
 
 def assert_same_bits(device, rows, d, storage):
+    """The same bits where kernels are rounded as written; else within both their bounds of each other."""
+    if not one_pass(storage, whole(rows, d), device.limits):
+        pytest.skip(f"{device.info.name} takes such rows in two kernels alone")
     given = inputs(rows, d, storage)
     chunks = chunk_count(rows)
     one, two = (by_kernels(device, given, chunks, in_one_pass) for in_one_pass in (True, False))
-    for name in one:
-        assert one[name].tobytes() == two[name].tobytes(), name
+    if rounds_as_written(device):
+        assert {name: array.tobytes() for name, array in one.items()} == {name: two[name].tobytes() for name in one}
+    for name, bound in bounds_of(given, storage, -(-rows // chunks)).items():
+        assert np.all(np.abs(one[name].astype(np.float64) - two[name].astype(np.float64)) <= 2 * bound), name
+
+
+def bounds_of(given, storage, additions):
+    expected = bounds.layer_norm_back(given["x"], given["dy"], given["alpha"], 1e-5, storage, additions)
+    return {
+        "dx": expected.dx.bound,
+        "stats": np.concatenate([expected.mean.bound, expected.r.bound], -1),
+        "partial": np.stack([expected.dalpha.bound, expected.dbeta.bound]),
+    }
 
 
 @pytest.mark.parametrize("d", [1, 3, 33, 35])

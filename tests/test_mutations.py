@@ -1,9 +1,10 @@
 """The test of the tests: a shader broken on purpose has to be refused by the self-test or fail the check."""
 
 import pytest
+from grids import whole
 
 from rowgrad_wgpu import check, plan, source
-from rowgrad_wgpu.contract import STORAGE
+from rowgrad_wgpu.contract import KERNELS, STORAGE
 from rowgrad_wgpu.device import Device
 from rowgrad_wgpu.errors import DeviceUnavailable
 
@@ -15,7 +16,6 @@ FAULTS = {
     ),
     "a level of the tree left out": ("lib/team/shared.wgsl", "var reach = HALF / 2u", "var reach = HALF / 4u"),
     "the upper half of a team left out": ("lib/team/shared.wgsl", "= share + shares[place]", "= share"),
-    "a subgroup's lanes left out": ("lib/team/subgroup.wgsl", "sum += subgroupShuffleXor(sum, reach)", "sum += sum"),
     "no mean of u": ("lib/gradient.wgsl", "u - means.x - xhat", "u - xhat"),
     "no mean of u xhat": ("lib/gradient.wgsl", " - xhat * means.y", ""),
     "eps forgotten": ("lib/statistics.wgsl", " + eps[0]", ""),
@@ -67,9 +67,17 @@ QUICK = ("a part reads on into the next row", "two phases in one slot", "softmax
 
 LARGE = ("the grid not folded",)
 
+# What a GPU's variants do not run: 16-bit rows that share words take two kernels there.
+SOFTWARE = ("the next chunk's row counted in", "a word that two chunks write", "the columns of a shifted row")
+
+
+def rows_of_a_folded_grid(device: Device) -> int:
+    variant = plan.choose_variant(KERNELS["softmax_back"], "float32", "float32", whole(3, 4), device.limits)
+    return device.limits.groups_per_dimension * variant.teams + 2
+
 
 def caught(device: Device, large: bool) -> bool:
-    inputs = [check.random_case(65_537, 4, STORAGE["float32"])] if large else []
+    inputs = [check.random_case(rows_of_a_folded_grid(device), 4, STORAGE["float32"])] if large else []
     for dtype in STORAGE.values():
         inputs += [check.random_case(129, 33, dtype), *check.hard_cases(dtype)]
     inputs.append(check.random_case(66, 64, STORAGE["bfloat16"]))
@@ -82,6 +90,8 @@ def test_the_shaders_as_they_are_pass(adapter):
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_caught(adapter, fault, monkeypatch):
+    if fault in SOFTWARE and not adapter.limits.software:
+        pytest.skip(f"{adapter.info.name} runs no such text")
     plant(monkeypatch, *FAULTS[fault])
     try:
         with Device(adapter.info.spec) as broken:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from grids import KEPT_D, inputs, small_where_slow, whole
+from test_mutations import plant
 from variants import ADAPTERS, WITH_SUBGROUPS
 
 from rowgrad_wgpu import layer_norm_back
@@ -62,7 +63,14 @@ def test_the_bits_are_those_of_workgroup_memory(adapter, without, d):
     assert [grad.tobytes() for grad in one] == [grad.tobytes() for grad in other]
 
 
-@pytest.mark.parametrize("found", [[4] * 8, [8] * 7 + [1]])
+def test_a_sum_that_does_not_reach_every_lane_is_not_taken(adapter, monkeypatch):
+    skip_without_subgroups(adapter)
+    plant(monkeypatch, "lib/team/subgroup.wgsl", "sum += subgroupShuffleXor(sum, reach)", "sum += sum")
+    with Device(adapter.info.spec) as device:
+        assert device.limits.subgroup == 0
+
+
+@pytest.mark.parametrize("found", [[0x0F] * 4 + [0xF0] * 4, [0xFF] * 7 + [0x80]])
 def test_a_team_of_more_subgroups_does_without(adapter, found, monkeypatch):
     skip_without_subgroups(adapter)
     monkeypatch.setattr(backend.WebGPUBackend, "_probe", lambda *given: np.array(found, np.uint32))
