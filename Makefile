@@ -17,7 +17,7 @@ else ifeq ($(shell uname -s),Linux)
 export ROWGRAD_EXPECT ?= wgpu:vulkan wgpu:gl chromium
 endif
 
-.PHONY: check test test-full test-tint test-swiftshader bench lint driver compiler browser clean
+.PHONY: check test test-full test-tint test-swiftshader test-as-gpu bench lint driver compiler browser clean
 
 check: $(PACKAGE) driver
 	$(BIN)/rowgrad check
@@ -44,6 +44,12 @@ test-tint: $(STAMP) driver build/lavapipe/icd.json
 test-swiftshader: export VK_DRIVER_FILES = $(CURDIR)/build/swiftshader/icd.json
 test-swiftshader: export ROWGRAD_EXPECT = wgpu:vulkan
 test-swiftshader: $(STAMP) driver build/swiftshader/icd.json
+	$(PYTEST) $(WGSL_TESTS)
+
+# The suite on a software adapter that is planned as a GPU: a GPU's variants, and what the tests ask of GPUs.
+test-as-gpu: export ROWGRAD_PLANNED_AS_GPU = 1
+test-as-gpu: export ROWGRAD_EXPECT = wgpu:vulkan
+test-as-gpu: $(STAMP) driver
 	$(PYTEST) $(WGSL_TESTS)
 
 # What translates the shaders for Metal and DirectX 12, and a C++ compiler that takes the former for the CPU.

@@ -33,6 +33,11 @@ if "ROWGRAD_TINT" in os.environ:
     sys.path.insert(0, STAND_IN)
     os.environ["PYTHONPATH"] = os.pathsep.join([STAND_IN, *filter(None, [os.environ.get("PYTHONPATH")])])
 
+if "ROWGRAD_PLANNED_AS_GPU" in os.environ:
+    from rowgrad_wgpu.backends import webgpu as webgpu_backend  # behind the stand-in for `wgpu`
+
+    webgpu_backend._KINDS["CPU"] = "integrated"
+
 
 def pytest_terminal_summary(terminalreporter):
     """What FXC took for each shader, from both processes of the suite: about what a first launch on Windows waits."""
