@@ -201,6 +201,18 @@ def test_lent_memory_is_kept_until_its_launches_are_done(streams):
         assert lent() is None
 
 
+def test_lent_memory_goes_back_with_a_wait(streams):
+    device, _, _ = streams
+    with hostgpu.as_cupy(device._backend._cupy):
+        host = np.ones((2, 8), np.float32)
+        lent = weakref.ref(host)
+        rg.softmax_back(Tensor(host), Tensor(np.ones((2, 8), np.float32)), device=device)
+        del host
+        assert lent() is not None
+        device.synchronize()
+        assert lent() is None
+
+
 class CUDADriverError(RuntimeError):
     pass
 

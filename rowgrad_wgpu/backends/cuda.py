@@ -238,6 +238,7 @@ class CUDABackend:
                 self._wait_for(self._recorded(stream), deadline)
                 del self._streams[pointer]
             self._kept.clear()
+            self._returned.clear()
 
     def _wait_for(self, event: Any, deadline: float) -> None:
         """Looks at an event until it has come; a look takes microseconds, so Ctrl-C is heard."""
