@@ -48,7 +48,7 @@ def _for_each_input(variant: Variant, text: str) -> list[str]:
 
 
 def assemble_probe(threads: int) -> str:
-    """The WGSL text that tells how many threads of a workgroup of so many share a subgroup."""
+    """The WGSL text that tells which threads of a workgroup of so many a sum by subgroups reaches."""
     return "\n".join([shader_text(PROBE), shader_text("lib/team/subgroup.wgsl"), f"const TEAM = {threads}u;"]) + "\n"
 
 

@@ -63,6 +63,29 @@ def rounds_as_written(device: Device) -> bool:
     return device.info.kind in ("software", "cpu") or device.info.backend == "cuda"
 
 
+def assert_alike(device: Device, one: np.ndarray, other: np.ndarray, bound: np.ndarray) -> None:
+    """What two kernels give of one thing: the same bits where both are rounded as written, and within both bounds."""
+    if rounds_as_written(device):
+        assert one.tobytes() == other.tobytes()
+    assert_within(one, other, bound)
+
+
+def assert_within(one: np.ndarray, other: np.ndarray, bound: np.ndarray) -> None:
+    """Two answers that may each lie `bound` off."""
+    assert one.shape == other.shape
+    assert np.all(np.abs(one.astype(np.float64) - other.astype(np.float64)) <= 2 * bound)
+
+
+def bounds_of_launches(given: dict[str, np.ndarray], storage: str, additions: int) -> dict[str, np.ndarray]:
+    """The bounds of what a LayerNorm's kernels write, by buffer; of `partial` in as many additions as a chunk has."""
+    expected = bounds.layer_norm_back(given["x"], given["dy"], given["alpha"], 1e-5, storage, additions)
+    return {
+        "dx": expected.dx.bound,
+        "stats": np.concatenate([expected.mean.bound, expected.r.bound], -1),
+        "partial": np.stack([expected.dalpha.bound, expected.dbeta.bound]),
+    }
+
+
 def whole(rows: int, d: int, chunks: int | None = None) -> Extent:
     """All rows of an array, in so many chunks or in those of the contract."""
     return plan.whole(rows, d) if chunks is None else Extent(rows, d, chunks, 0, rows)

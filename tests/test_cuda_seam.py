@@ -185,32 +185,33 @@ def test_every_stream_that_was_launched_on_is_waited_for(streams):
     assert (dx.numpy(timeout=0.02) == 1 - 8).all()
 
 
+def lent_to_a_launch(device):
+    """A reference to another library's memory that nobody but a launch has held."""
+    host = np.ones((2, 8), np.float32)
+    rg.softmax_back(Tensor(host), Tensor(np.ones((2, 8), np.float32)), device=device)
+    return weakref.ref(host)
+
+
 def test_lent_memory_is_kept_until_its_launches_are_done(streams):
     device, first, _ = streams
+    first.status = NOT_READY
     with hostgpu.as_cupy(device._backend._cupy):
-        host = np.ones((2, 8), np.float32)
-        lent = weakref.ref(host)
-        first.status = NOT_READY
-        rg.softmax_back(Tensor(host), Tensor(np.ones((2, 8), np.float32)), device=device)
-        del host
-        y, dy = (device.empty((2, 8), np.float32) for _ in range(2))
-        rg.softmax_back(y, dy)
-        assert lent() is not None, "a launch may still read it"
-        first.status = 0
-        rg.softmax_back(y, dy)
-        assert lent() is None
+        lent = lent_to_a_launch(device)
+    y, dy = (device.empty((2, 8), np.float32) for _ in range(2))
+    rg.softmax_back(y, dy)
+    assert lent() is not None, "a launch may still read it"
+    first.status = 0
+    rg.softmax_back(y, dy)
+    assert lent() is None
 
 
 def test_lent_memory_goes_back_with_a_wait(streams):
     device, _, _ = streams
     with hostgpu.as_cupy(device._backend._cupy):
-        host = np.ones((2, 8), np.float32)
-        lent = weakref.ref(host)
-        rg.softmax_back(Tensor(host), Tensor(np.ones((2, 8), np.float32)), device=device)
-        del host
-        assert lent() is not None
-        device.synchronize()
-        assert lent() is None
+        lent = lent_to_a_launch(device)
+    assert lent() is not None
+    device.synchronize()
+    assert lent() is None
 
 
 class CUDADriverError(RuntimeError):

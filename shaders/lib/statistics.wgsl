@@ -85,8 +85,8 @@ fn xhat_quad(statistics: Statistics, row: Row, q: u32, quad: vec4f) -> vec4f {
   return inside(row, q, (opaque(quad - statistics.near) - statistics.rest) * statistics.r);
 }
 
-// The same numbers, by way of a zero that compilers do not know: d is below 2^31. Metal's fast mathematics make
-// (a - b) - c an a - (b + c), whose sum is rounded, and `rest` would be lost.
+// The same numbers, by way of a zero that compilers do not know: d is below 2^31. By fast mathematics, as
+// is Metal's default, they may make (a - b) - c an a - (b + c), whose sum is rounded, and `rest` would be lost.
 fn opaque(quad: vec4f) -> vec4f {
   return bitcast<vec4f>(bitcast<vec4u>(quad) | vec4u(sizes.d >> 31u));
 }
