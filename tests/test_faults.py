@@ -261,7 +261,7 @@ for arguments, code in json.loads(sys.argv[1]):
     if not pid:
         exec(code)
         os._exit(cli.main(arguments))
-    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)  # the next child would print it again
 """
 
 
