@@ -25,6 +25,7 @@ def open_cpu(monkeypatch):
     def open_with(threads, elements=backend.BLOCK_ELEMENTS):
         monkeypatch.setattr(backend, "cores", lambda: threads)
         monkeypatch.setattr(backend, "BLOCK_ELEMENTS", elements)
+        monkeypatch.setattr(backend, "CHUNK_BLOCK_ELEMENTS", 2 * elements)
         opened.append(Device("cpu"))
         return opened[-1]
 
@@ -55,10 +56,12 @@ def test_a_bfloat16_is_widened_to_its_own_number():
 
 
 @pytest.mark.parametrize("d", [1, 2, 3, 33, backend.LONG_ROW])
-def test_sums_go_row_after_row(cpu, d):
-    given = inputs(64, d, "float32")
+@pytest.mark.parametrize("rows", [64, 192])
+def test_sums_go_row_after_row(cpu, rows, d):
+    given = inputs(rows, d, "float32")
     dbeta = layer_norm_back(given["x"], given["dy"], device=cpu).dbeta
-    assert dbeta.tobytes() == np.add.accumulate(given["dy"], axis=0)[-1].tobytes()
+    chunks = np.add.accumulate(given["dy"].reshape(-1, 64, d), axis=1)[:, -1]
+    assert dbeta.tobytes() == np.add.accumulate(chunks, axis=0)[-1].tobytes()
 
 
 def test_numpys_buffer_stays_as_it_was(cpu):
