@@ -76,8 +76,8 @@ def resident_call(device):
 
 def recorded(inner):
     """The pipeline, the bind group and the grid of the call that was just made."""
-    dispatch, group = next(reversed(inner._groups.values()))
-    return next(reversed(inner._pipelines.values())), group, dispatch.grid
+    plan, pipeline, group = next(reversed(inner._bindings.values()))
+    return pipeline, group, plan.dispatches[-1].grid
 
 
 def numpy_call(device):

@@ -340,16 +340,20 @@ class Device:
 
     def _run(self, record: Kernel, buffers: Mapping[str, "Array"], storage: str, alpha: str, extent: Extent) -> None:
         """Launches over `extent`; the buffers hold at least its rows, and have been checked."""
-        aligned = all(array._aligned for array in buffers.values())
+        bound, aligned = {}, True
         with self._held():
+            for name, array in buffers.items():
+                buffer = array._buffer
+                bound[name] = self._bindable(array) if buffer is None else buffer
+                aligned = aligned and array._aligned
             plan = self._plan(record, storage, alpha, extent, aligned)
             if plan.dispatches:
-                self._backend.launch(plan, {name: self._bindable(array) for name, array in buffers.items()})
+                self._backend.launch(plan, bound)
                 if not self._batches:
                     self._backend.submit()
 
     def _bindable(self, array: "Array") -> Any:
-        """The array's buffer; one to bind in its place where it has no elements."""
+        """What to bind for an array without a buffer: it has been freed meanwhile, or has no elements."""
         buffer = array._memory()
         return self._backend.allocate(CELL_BYTES) if buffer is None else buffer
 

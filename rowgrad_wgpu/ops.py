@@ -193,7 +193,7 @@ class _Operands:
         self.call = call
         if progress is not None and not callable(progress):
             raise DTypeError(f"[{call}] expected progress to be a function of two numbers, got {progress!r}")
-        self.resident = all(isinstance(value, Array) for value in given.values())
+        self.resident = set(map(type, given.values())) == {Array}
         if not self.resident:
             given, device = _adopted(given, device)
             self.resident = _all_resident(call, given)

@@ -334,8 +334,9 @@ def split(storage: str, extent: Extent, limits: Limits) -> int:
     A device has one number for a d. Not 16-bit rows of odd d on bindings: two of them share a word. Nor rows on the CPU
     device: NumPy loses more by one pass more over a row than a second core gains.
     """
-    whole = (limits.software and limits.pointers) or _whole_words(storage, extent.d, limits) > 1
-    if whole or extent.rows >= FEW_ROWS[limits.software] or extent.d < LONG_D:
+    if extent.d < LONG_D or extent.rows >= FEW_ROWS[limits.software]:
+        return 1
+    if (limits.software and limits.pointers) or _whole_words(storage, extent.d, limits) > 1:
         return 1
     return min(math.ceil(extent.d / PART[limits.software]), MOST_PARTS)
 

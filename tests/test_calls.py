@@ -93,10 +93,10 @@ def test_the_pool_is_bounded_and_its_groups_go_with_it(fresh, resident, monkeypa
         fresh.empty(size // 4, np.float32).free()
         assert pool.nbytes <= 1 << 16
     rg.softmax_back(resident["y"], resident["dy"])
-    assert fresh._backend._groups
+    assert fresh._backend._bindings
     fresh.empty(1 << 20, np.float32).free()
     assert pool.nbytes <= 1 << 16
-    assert not fresh._backend._groups
+    assert not fresh._backend._bindings
 
 
 def test_closing_empties_the_pool(webgpu):
@@ -106,7 +106,7 @@ def test_closing_empties_the_pool(webgpu):
     assert inner._pool.nbytes
     device.close()
     assert not inner._pool.nbytes
-    assert not inner._groups
+    assert not inner._bindings
 
 
 def test_a_buffer_that_does_not_fit_empties_the_pool_first(fresh, monkeypatch):

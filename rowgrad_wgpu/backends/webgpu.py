@@ -233,8 +233,8 @@ class WebGPUBackend:
         self._layouts: dict[str, Any] = {}
         self._pipelines: OrderedDict[Variant, Any] = OrderedDict()
         self._uniforms: OrderedDict[tuple[int, ...], Any] = OrderedDict()
-        self._groups: OrderedDict[tuple[int, ...], tuple[Dispatch, Any]] = OrderedDict()
-        self._pool = BufferPool(self._groups.clear)
+        self._bindings: OrderedDict[tuple[int, ...], tuple[Plan, Any, Any]] = OrderedDict()
+        self._pool = BufferPool(self._bindings.clear)
         self._encoder: Any = None
         self._pass: Any = None
         self._recorded = 0
@@ -298,14 +298,17 @@ class WebGPUBackend:
     def launch(self, plan: Plan, buffers: Mapping[str, Any]) -> None:
         """Records the dispatches; one that would make a submission too long for a watchdog sends it first."""
         kernel = KERNELS[plan.variant.kernel]
-        pipeline = self._pipeline(plan.variant)
         natives = [buffers[one.name].native for one in kernel.buffers]
-        with _Translated(f"launching {kernel.name}"):
+        try:
             for dispatch in plan.dispatches:
                 if self._recorded and self._recorded + dispatch.elements > self.limits.dispatch_elements:
                     self.submit()
-                self._dispatch(pipeline, self._group(kernel, dispatch, natives), dispatch.grid)
+                self._dispatch(*self._bound(plan, dispatch, natives), dispatch.grid)
                 self._recorded += dispatch.elements
+        except Error:
+            raise
+        except Exception as error:  # not by _Translated, here and in `submit`: these lie on every call's way
+            raise _translation(f"launching {kernel.name}", error, Error) from error
 
     def submit(self) -> None:
         """Ends the encoder, if there is one, and submits it."""
@@ -314,10 +317,12 @@ class WebGPUBackend:
         self._recorded = 0
         if encoder is None:
             return
-        with _Translated("submitting"):
+        try:
             if compute_pass is not None:
                 compute_pass.end()
             self._device.queue.submit([encoder.finish()])
+        except Exception as error:
+            raise _translation("submitting", error, Error) from error
         self._unsubmitted_bytes = 0
 
     def wait(self, deadline: float) -> None:
@@ -458,15 +463,19 @@ class WebGPUBackend:
         self._pass.set_bind_group(0, group)
         self._pass.dispatch_workgroups(*grid)
 
-    def _group(self, kernel: Kernel, dispatch: Dispatch, natives: list[Any]) -> Any:
-        """The bind group, kept for the next time; every buffer of one is held by somebody or lies in the pool."""
-        key = (id(dispatch), *map(id, natives))
-        kept = self._groups.get(key)
+    def _bound(self, plan: Plan, dispatch: Dispatch, natives: list[Any]) -> tuple[Any, Any]:
+        """The pipeline and the bind group, kept for the next time.
+
+        Every buffer of a bind group is held by somebody or lies in the pool.
+        """
+        key = (id(plan), id(dispatch), *map(id, natives))
+        kept = self._bindings.get(key)
         if kept is None:
-            kept = self._groups[key] = dispatch, self._create_group(kernel, dispatch, natives)
-            if len(self._groups) > MOST_BIND_GROUPS:
-                self._groups.popitem(last=False)
-        return kept[1]
+            group = self._create_group(KERNELS[plan.variant.kernel], dispatch, natives)
+            kept = self._bindings[key] = plan, self._pipeline(plan.variant), group
+            if len(self._bindings) > MOST_BIND_GROUPS:
+                self._bindings.popitem(last=False)
+        return kept[1:]
 
     def _create_group(self, kernel: Kernel, dispatch: Dispatch, natives: list[Any]) -> Any:
         resources = []
