@@ -1,8 +1,10 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from rowgrad_wgpu import check
-from rowgrad_wgpu.contract import STORAGE
+from rowgrad_wgpu import check, plan
+from rowgrad_wgpu.contract import KERNELS, STORAGE
 
 
 def test_the_seeds_generator():
@@ -38,8 +40,15 @@ def test_the_cases_reach_every_type_and_kind_of_d():
     seen = list(check.cases(full=False))
     assert {one.x.dtype for one in seen} == set(STORAGE.values())
     assert {one.x.shape[1] % 4 for one in seen} == {0, 1, 3}
-    assert any(len(one.x) > 65_535 for one in seen)
     assert len(list(check.cases(full=True))) > len(seen)
+
+
+@pytest.mark.parametrize("software", [True, False])
+def test_a_case_folds_the_grid(software):
+    limits = replace(plan.WEBGPU, software=software)
+    extents = [plan.whole(*one.x.shape) for one in check.cases(full=False)]
+    plans = [plan.plan_launch(KERNELS["softmax_back"], "float32", "float32", one, limits) for one in extents]
+    assert any(dispatch.grid[1] > 1 for one in plans for dispatch in one.dispatches)
 
 
 def test_a_device_that_is_a_little_wrong_is_found(cpu, monkeypatch):

@@ -1,10 +1,9 @@
 """The test of the tests: a shader broken on purpose has to be refused by the self-test or fail the check."""
 
 import pytest
-from grids import whole
 
 from rowgrad_wgpu import check, plan, source
-from rowgrad_wgpu.contract import KERNELS, STORAGE
+from rowgrad_wgpu.contract import STORAGE
 from rowgrad_wgpu.device import Device
 from rowgrad_wgpu.errors import DeviceUnavailable
 
@@ -71,13 +70,8 @@ LARGE = ("the grid not folded",)
 SOFTWARE = ("the next chunk's row counted in", "a word that two chunks write", "the columns of a shifted row")
 
 
-def rows_of_a_folded_grid(device: Device) -> int:
-    variant = plan.choose_variant(KERNELS["softmax_back"], "float32", "float32", whole(3, 4), device.limits)
-    return device.limits.groups_per_dimension * variant.teams + 2
-
-
 def caught(device: Device, large: bool) -> bool:
-    inputs = [check.random_case(rows_of_a_folded_grid(device), 4, STORAGE["float32"])] if large else []
+    inputs = [check.random_case(check.FOLDED_ROWS, 1, STORAGE["float32"])] if large else []
     for dtype in STORAGE.values():
         inputs += [check.random_case(129, 33, dtype), *check.hard_cases(dtype)]
     inputs.append(check.random_case(66, 64, STORAGE["bfloat16"]))
