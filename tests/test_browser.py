@@ -14,8 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import EXPECTED
+from planting import plant
 
-from rowgrad_wgpu import bounds, check, cli, source, web
+from rowgrad_wgpu import bounds, check, cli, web
 from rowgrad_wgpu.check import Result
 from rowgrad_wgpu.contract import KERNELS, STORAGE
 from rowgrad_wgpu.device import DeviceInfo
@@ -240,13 +241,6 @@ def test_chromium_finds_a_fault(tmp_path, fault, monkeypatch):
     assert report["problem"] is None
     assert not report["ok"]
     assert {one["kernel"] for one in report["results"] if not one["ok"]} == kernels
-
-
-def plant(monkeypatch, name, right, wrong):
-    original = source.shader_text
-    assert right in original(name)
-    changed = original(name).replace(right, wrong)
-    monkeypatch.setattr(source, "shader_text", lambda one: changed if one == name else original(one))
 
 
 @pytest.mark.slow

@@ -12,10 +12,11 @@ import time
 import numpy as np
 import pytest
 from grids import inputs
+from planting import plant
 from watching import of_wgpu_native, watched
 
 import rowgrad_wgpu as rg
-from rowgrad_wgpu import cli, source
+from rowgrad_wgpu import cli
 from rowgrad_wgpu.backends import cpu as cpu_backend
 from rowgrad_wgpu.backends import webgpu
 
@@ -205,13 +206,6 @@ def test_an_interrupt_that_ends_no_wait_is_heard():
     assert time.monotonic() - begun < 4
 
 
-def planted(monkeypatch, name, right, wrong):
-    """A compiler that takes `right` for `wrong`."""
-    text, original = source.shader_text(name), source.shader_text
-    assert right in text
-    monkeypatch.setattr(source, "shader_text", lambda one: text.replace(right, wrong) if one == name else original(one))
-
-
 MISCOMPILED = {
     "a sum over fewer threads": ("lib/team/shared.wgsl", "var reach = HALF / 2u", "var reach = HALF / 4u"),
     "zeros": ("softmax_back.wgsl", "a * (b - inner)", "0.0 * a"),
@@ -222,21 +216,21 @@ MISCOMPILED = {
 
 @pytest.mark.parametrize("fault", MISCOMPILED)
 def test_a_driver_that_computes_wrongly(adapter, fault, monkeypatch):
-    planted(monkeypatch, *MISCOMPILED[fault])
+    plant(monkeypatch, *MISCOMPILED[fault])
     with pytest.raises(rg.DeviceUnavailable, match=r"computes wrongly: .* expected \[.*\], got \[.*driver"):
         rg.Device(adapter.info.spec)
 
 
 def test_auto_goes_by_a_driver_that_computes_wrongly(adapter, monkeypatch, caplog):
     monkeypatch.delenv("ROWGRAD_DEVICE", raising=False)
-    planted(monkeypatch, *MISCOMPILED["zeros"])
+    plant(monkeypatch, *MISCOMPILED["zeros"])
     with rg.Device() as device:
         assert device.info.spec == "cpu"
     assert "computes wrongly" in caplog.text
 
 
 def test_a_driver_that_does_not_compile(adapter, monkeypatch):
-    planted(monkeypatch, "softmax_back.wgsl", "fn softmax_back", "fn softmax_back_of_another_name")
+    plant(monkeypatch, "softmax_back.wgsl", "fn softmax_back", "fn softmax_back_of_another_name")
     with pytest.raises(rg.DeviceUnavailable, match="compiling"):
         rg.Device(adapter.info.spec)
 

@@ -1,8 +1,9 @@
 """The test of the tests: a shader broken on purpose has to be refused by the self-test or fail the check."""
 
 import pytest
+from planting import plant
 
-from rowgrad_wgpu import check, plan, source
+from rowgrad_wgpu import check, plan
 from rowgrad_wgpu.contract import STORAGE
 from rowgrad_wgpu.device import Device
 from rowgrad_wgpu.errors import DeviceUnavailable
@@ -93,13 +94,6 @@ def test_a_fault_is_caught(adapter, fault, monkeypatch):
     except DeviceUnavailable as refusal:
         if "computes wrongly" not in str(refusal):
             raise
-
-
-def plant(monkeypatch, name, right, wrong):
-    text = source.shader_text(name)
-    assert right in text
-    original = source.shader_text
-    monkeypatch.setattr(source, "shader_text", lambda one: text.replace(right, wrong) if one == name else original(one))
 
 
 @pytest.fixture

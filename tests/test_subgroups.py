@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from grids import KEPT_D, inputs, small_where_slow, whole
-from test_mutations import plant
+from planting import plant
 from variants import ADAPTERS, WITH_SUBGROUPS
 
 from rowgrad_wgpu import layer_norm_back

@@ -9,8 +9,10 @@ import os
 import sys
 
 import numpy as np
+import pytest
+from planting import plant
 
-from rowgrad_wgpu import check, plan, source
+from rowgrad_wgpu import check, plan
 from rowgrad_wgpu.contract import STORAGE, chunk_count
 
 from . import open_device
@@ -30,14 +32,6 @@ def separate_kernels(device, case):
         raise SystemExit("layer_norm_params left an element out")
 
 
-def plant(name, right, wrong):
-    text = source.shader_text(name)
-    if right not in text:
-        raise SystemExit(f"{name} has no {right!r}")
-    original = source.shader_text
-    source.shader_text = lambda one: text.replace(right, wrong) if one == name else original(one)
-
-
 def cut_short_rows():
     """Few rows of 128 elements are cut into parts of 64, and none of them is taken in one pass."""
     plan.LONG_D, plan.PART, plan.SUMMED_ELEMENTS = 128, {False: 64}, {False: 0}
@@ -45,7 +39,7 @@ def cut_short_rows():
 
 def main(flavour, warp, order, *shapes):
     if "HOSTGPU_FAULT" in os.environ:
-        plant(*json.loads(os.environ["HOSTGPU_FAULT"]))
+        plant(pytest.MonkeyPatch(), *json.loads(os.environ["HOSTGPU_FAULT"]))
     device = open_device(int(warp), flavour, int(order))
     device._backend._most_blocks = 2  # so that a block goes on with further rows
     if "HOSTGPU_PARTS" in os.environ:
