@@ -343,19 +343,16 @@ class Device:
         bound, aligned = {}, True
         with self._held():
             for name, array in buffers.items():
-                buffer = array._buffer
-                bound[name] = self._bindable(array) if buffer is None else buffer
+                bound[name] = array._memory()
                 aligned = aligned and array._aligned
             plan = self._plan(record, storage, alpha, extent, aligned)
             if plan.dispatches:
+                for name, buffer in bound.items():
+                    if buffer is None:  # an array without elements
+                        bound[name] = self._backend.allocate(CELL_BYTES)
                 self._backend.launch(plan, bound)
                 if not self._batches:
                     self._backend.submit()
-
-    def _bindable(self, array: "Array") -> Any:
-        """What to bind for an array without a buffer: it has been freed meanwhile, or has no elements."""
-        buffer = array._memory()
-        return self._backend.allocate(CELL_BYTES) if buffer is None else buffer
 
     def _plan(self, record: Kernel, storage: str, alpha: str, extent: Extent, aligned: bool) -> Plan:
         key = (record.name, storage, alpha, extent, aligned)

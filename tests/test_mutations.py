@@ -47,6 +47,9 @@ FAULTS = {
     "an RMSNorm's mean not 0": ("rms_norm_back.wgsl", "Statistics(0.0, 0.0,", "Statistics(0.0, 0.001,"),
     "the first chunk left out": ("sum_partials.wgsl", "var chunk = 0u", "var chunk = 1u"),
     "the grid not folded": ("lib/row.wgsl", "group.x + group.y * groups.x", "group.x"),
+    "softmax's grid not folded": (
+        *("softmax_back.wgsl", "first_row(group, groups, thread)", "first_row(vec3u(group.x), vec3u(), thread)"),
+    ),
 }  # fmt: skip
 
 # In rows of 33 elements and more, cut into parts of 16.
@@ -65,14 +68,14 @@ PART_FAULTS = {
 
 QUICK = ("a part reads on into the next row", "two phases in one slot", "softmax without its inner product")
 
-LARGE = ("the grid not folded",)
+LARGE = ("the grid not folded", "softmax's grid not folded")
 
 # What a GPU's variants do not run: 16-bit rows that share words take two kernels there.
 SOFTWARE = ("the next chunk's row counted in", "a word that two chunks write", "the columns of a shifted row")
 
 
 def caught(device: Device, large: bool) -> bool:
-    inputs = [check.random_case(check.FOLDED_ROWS, 1, STORAGE["float32"])] if large else []
+    inputs = [check.random_case(check.FOLDED_ROWS, 2, STORAGE["float32"])] if large else []
     for dtype in STORAGE.values():
         inputs += [check.random_case(129, 33, dtype), *check.hard_cases(dtype)]
     inputs.append(check.random_case(66, 64, STORAGE["bfloat16"]))

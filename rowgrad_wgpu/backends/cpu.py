@@ -1,7 +1,7 @@
 """The CPU back end: the kernels' twins in NumPy, block by block on a pool of threads.
 
 It runs the same calls as a GPU does, on the same layouts. A new buffer is full of NaN, so that an element that a kernel
-forgets shows. Blocks are sized to stay in a cache; NumPy lets go of the interpreter while it computes.
+forgets shows. Blocks are about a cache's size; NumPy lets go of the interpreter while it computes.
 """
 
 import functools
@@ -26,8 +26,9 @@ BLOCK_ELEMENTS: Final = 1 << 17
 besides their work does not weigh."""
 
 CHUNK_BLOCK_ELEMENTS: Final = 2 * BLOCK_ELEMENTS
-"""The same where chunks are summed: that takes twenty calls of NumPy's a block, and each gives the interpreter back and
-waits for it again, which costs two threads more than arrays that leave a cache."""
+"""The same where chunks are summed and every thread has as many: LayerNorm in one pass takes twenty calls of NumPy's a
+block, and each gives the interpreter back and waits for it again, which costs two threads more than arrays that leave a
+cache."""
 
 LONG_ROW: Final = 512
 """From this d on NumPy's buffer is as short as this. Where rows are shorter than the buffer, NumPy copies each scalar
@@ -193,7 +194,8 @@ class CPUBackend:
         partial, per = operands["partial"], max(extent.per, 1)
         if extent.stop == extent.rows:
             partial[-(-extent.rows // per) :] = 0
-        step = _block_rows(CHUNK_BLOCK_ELEMENTS, extent.d)
+        share = (extent.stop - extent.start) * extent.d // self._workers
+        step = _block_rows(min(max(share, BLOCK_ELEMENTS), CHUNK_BLOCK_ELEMENTS), extent.d)
         chunks = max(1, step // per)
 
         def run(chunk: int) -> None:

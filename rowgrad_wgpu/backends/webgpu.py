@@ -41,6 +41,8 @@ UNHEARD_SECONDS: Final = 0.5
 LEAST_UPLOAD_BLOCK: Final = 1 << 16
 LEAST_BUFFER: Final = 32
 MOST_PIPELINES: Final = 512
+"""Beside those that bind groups are kept with."""
+
 MOST_UNIFORMS: Final = 1024
 MOST_BIND_GROUPS: Final = 1024
 
@@ -466,7 +468,9 @@ class WebGPUBackend:
     def _bound(self, plan: Plan, dispatch: Dispatch, natives: list[Any]) -> tuple[Any, Any]:
         """The pipeline and the bind group, kept for the next time.
 
-        Every buffer of a bind group is held by somebody or lies in the pool.
+        The plan is kept beside them, so that the key's ids are of no other plan or dispatch; it is part of the key
+        because another plan may share its dispatches. Every buffer of a bind group is held by somebody or lies in the
+        pool.
         """
         key = (id(plan), id(dispatch), *map(id, natives))
         kept = self._bindings.get(key)
@@ -599,7 +603,7 @@ def _failure(action: Callable[[], None]) -> Exception | None:
 
 
 class _Translated:
-    """Turns what wgpu raises into this package's errors. A class: it lies on every call's way, as `device._Hold`."""
+    """Turns what wgpu raises into this package's errors. A class, as `device._Hold`: every NumPy call meets it."""
 
     __slots__ = ("_action", "_default")
 

@@ -9,10 +9,9 @@ import os
 import sys
 
 import numpy as np
-import pytest
-from planting import plant
+from planting import planted
 
-from rowgrad_wgpu import check, plan
+from rowgrad_wgpu import check, plan, source
 from rowgrad_wgpu.contract import STORAGE, chunk_count
 
 from . import open_device
@@ -39,7 +38,7 @@ def cut_short_rows():
 
 def main(flavour, warp, order, *shapes):
     if "HOSTGPU_FAULT" in os.environ:
-        plant(pytest.MonkeyPatch(), *json.loads(os.environ["HOSTGPU_FAULT"]))
+        source.shader_text = planted(*json.loads(os.environ["HOSTGPU_FAULT"]))
     device = open_device(int(warp), flavour, int(order))
     device._backend._most_blocks = 2  # so that a block goes on with further rows
     if "HOSTGPU_PARTS" in os.environ:
