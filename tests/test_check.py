@@ -79,6 +79,6 @@ def test_the_full_check(device):
     if device.info.api == "gl":
         pytest.skip("OpenGL runs small shapes only")
     for case in check.cases(full=True):
-        if len(case.x) == check.FOLDED_ROWS and device.limits.pointers:
-            continue  # grids of CUDA's are not folded
+        if len(case.x) == check.FOLDED_ROWS and device.info.backend == "cuda":
+            continue  # its grids are not folded, and fibers are slow
         assert all(one.ok for one in check.check_case(device, case)), (case.values, case.x.shape, case.x.dtype)

@@ -416,19 +416,23 @@ def _scaled_deviation(rest: Any, small_square: Any, eps: float) -> Any:
 
 def _add_up(terms: Singles, sums: Singles, first: int, per: int) -> None:
     """Adds rows to the sums of their chunks, one after another; `first` is the number of the first row."""
-    d = terms.shape[1]
-    if first % per == 0 and len(terms) % per == 0 and d > 1:  # whole chunks, in one call
-        chunks = terms.reshape(-1, per, d)
-        np.add.reduce(chunks, axis=1, out=sums[first // per : first // per + len(chunks)])
+    if first % per == 0 and len(terms) % per == 0:  # whole chunks, in one call
+        chunks = terms.reshape(-1, per, terms.shape[1])
+        _sum_in_order(chunks, sums[first // per : first // per + len(chunks)])
         return
     for begin in range(first // per * per, first + len(terms), per):
         rows, total = terms[max(begin - first, 0) : begin + per - first], sums[begin // per]
         if begin < first:
             rows = np.concatenate([total[None], rows])
-        if d == 1:  # NumPy would sum a single column pairwise
-            total[:] = np.add.accumulate(rows)[-1]
-        else:
-            np.add.reduce(rows, axis=0, out=total)
+        _sum_in_order(rows, total)
+
+
+def _sum_in_order(rows: Singles, out: Singles) -> None:
+    """Sums columns one row after another; NumPy would sum a single column pairwise."""
+    if rows.shape[-1] == 1:
+        out[...] = np.add.accumulate(rows, axis=-2)[..., -1, :]
+    else:
+        np.add.reduce(rows, axis=-2, out=out)
 
 
 def _row_sums(block: Singles) -> Singles:

@@ -301,16 +301,12 @@ class WebGPUBackend:
         """Records the dispatches; one that would make a submission too long for a watchdog sends it first."""
         kernel = KERNELS[plan.variant.kernel]
         natives = [buffers[one.name].native for one in kernel.buffers]
-        try:
+        with _Translated(f"launching {kernel.name}"):
             for dispatch in plan.dispatches:
                 if self._recorded and self._recorded + dispatch.elements > self.limits.dispatch_elements:
                     self.submit()
                 self._dispatch(*self._bound(plan, dispatch, natives), dispatch.grid)
                 self._recorded += dispatch.elements
-        except Error:
-            raise
-        except Exception as error:  # not by _Translated, here and in `submit`: these lie on every call's way
-            raise _translation(f"launching {kernel.name}", error, Error) from error
 
     def submit(self) -> None:
         """Ends the encoder, if there is one, and submits it."""
@@ -319,12 +315,10 @@ class WebGPUBackend:
         self._recorded = 0
         if encoder is None:
             return
-        try:
+        with _Translated("submitting"):
             if compute_pass is not None:
                 compute_pass.end()
             self._device.queue.submit([encoder.finish()])
-        except Exception as error:
-            raise _translation("submitting", error, Error) from error
         self._unsubmitted_bytes = 0
 
     def wait(self, deadline: float) -> None:
@@ -603,7 +597,7 @@ def _failure(action: Callable[[], None]) -> Exception | None:
 
 
 class _Translated:
-    """Turns what wgpu raises into this package's errors. A class, as `device._Hold`: every NumPy call meets it."""
+    """Turns what wgpu raises into this package's errors. A class: it lies on every call's way, as `device._Hold`."""
 
     __slots__ = ("_action", "_default")
 
